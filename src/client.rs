@@ -1,0 +1,372 @@
+//! The client: where locks and counters come from.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::mysql::MySqlConnectOptions;
+
+use crate::counter::Counter;
+use crate::engine::outcome::Outcome;
+use crate::engine::request::Request;
+use crate::engine::session::Session;
+use crate::engine::{Engine, EngineOptions};
+use crate::error::Error;
+use crate::inspect::LockInfo;
+use crate::lock::registry::{Locks, Wait};
+use crate::lock::{LockGuard, LockRequest, Terms};
+use crate::name::Name;
+use crate::sql::inspect;
+use crate::sql::operation::{ForceRelease, Operation, RowKey};
+use crate::sql::reply::FREE;
+use crate::sql::session::Commit;
+use crate::token::Token;
+
+/// Nothing lasts longer: an interval that leaves the calendar would be NULL.
+pub(crate) const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// The most lanes: there are a hundred stripes.
+const MAX_LANES: usize = 32;
+/// How long a look at the holder may take when a wait has ended in vain.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A client for locks and counters. Cheap to clone; all clones share their connections.
+///
+/// It opens connections of its own, two for its lanes and one to read, and now and then one more: an
+/// application whose pool is exhausted can still renew its locks.
+#[derive(Clone)]
+pub struct LockClient {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    engine: Arc<Engine>,
+    locks: Arc<Locks>,
+    connect: MySqlConnectOptions,
+    default_ttl: Duration,
+}
+
+impl LockClient {
+    /// Connects to the server of a URL: `mysql://user:password@host:port/database`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unreachable`], [`Error::AccessDenied`], or [`Error::Database`] if the URL cannot be
+    /// read. That the tables are missing is not noticed here, but by the first request.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        let options: MySqlConnectOptions = url.parse().map_err(Error::from_sqlx)?;
+        Self::builder(options).connect().await
+    }
+
+    /// A client with options of its own.
+    pub fn builder(connect: MySqlConnectOptions) -> LockClientBuilder {
+        LockClientBuilder {
+            connect,
+            lanes: 2,
+            default_ttl: Duration::from_secs(30),
+            packet_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(10),
+            holder: None,
+        }
+    }
+
+    /// Creates the tables, or brings them up to date. Safe when many processes start at once. The
+    /// account needs the privileges to create tables.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AccessDenied`] without these privileges; [`Error::Migrate`] if the tables were changed
+    /// by hand; others as the server gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// A migration that was cut off is completed by the next one.
+    pub async fn migrate(&self) -> Result<(), Error> {
+        crate::schema::migrate(&self.inner.connect).await
+    }
+
+    /// A lock by its name: 1 to 255 characters that do not end in a space. `A` and `a` are different
+    /// names.
+    pub fn lock(&self, name: &str) -> LockRequest<'_> {
+        LockRequest::new(self, name)
+    }
+
+    /// A counter by its name. A lock of the same name is something else.
+    pub fn counter(&self, name: &str) -> Counter<'_> {
+        Counter::new(self, name)
+    }
+
+    /// What stands in the table about a lock; `None` if it was never taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; others as the server gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    pub async fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
+        let name = Name::new(name)?;
+        let mut found = self.show(inspect::one(name.as_str())).await?;
+        Ok(found.pop())
+    }
+
+    /// The locks that are taken, in the order of their names (by code point), `limit` at a time; give
+    /// the last name of a page as `after` of the next one.
+    ///
+    /// # Errors
+    ///
+    /// As the server gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    pub async fn list(&self, after: Option<&str>, limit: u32) -> Result<Vec<LockInfo>, Error> {
+        self.show(inspect::taken(after.unwrap_or_default(), limit))
+            .await
+    }
+
+    async fn show(&self, sql: String) -> Result<Vec<LockInfo>, Error> {
+        let rows = self.inner.engine.query(sql).await?;
+        rows.iter()
+            .map(|row| LockInfo::from_row(row).map_err(Error::from_sqlx))
+            .collect()
+    }
+
+    /// Frees a lock, whoever holds it: for operators. Whether it was taken. Its holder's lost signal
+    /// fires with its next renewal, and its release is [`Error::LockLost`]; whatever it still does under
+    /// the lock only fencing can stop.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; [`Error::Busy`] while a transaction holds the lock's row; others as the
+    /// server gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not take the release back.
+    pub async fn force_release(&self, name: &str) -> Result<bool, Error> {
+        let key = RowKey::lock(Name::new(name)?);
+        let seen = self.inner.engine.look(vec![key.clone()]).await?;
+        let Some(row) = seen.first().and_then(|seen| seen.row) else {
+            return Ok(false);
+        };
+        if row.status == FREE {
+            return Ok(false);
+        }
+        let operation = Operation::ForceRelease(ForceRelease {
+            token: Token::random(),
+            fence: row.fence,
+        });
+        let answer = self
+            .inner
+            .engine
+            .call(key, Request::Operation(operation))
+            .await?;
+        tracing::warn!(lock = name, "a lock was released by force");
+        Ok(matches!(answer.outcome, Outcome::Released { .. }))
+    }
+
+    /// Ends the client: waiting acquires fail with [`Error::Closed`], what is held is released or kept
+    /// until its lease ends, what was queued is sent. Then nothing of the client runs any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the rest to the background.
+    pub async fn close(&self, held: AtClose) {
+        self.inner.locks.close(held == AtClose::Release);
+        self.inner.engine.close().await;
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.inner.engine
+    }
+
+    pub(crate) fn default_ttl(&self) -> Duration {
+        self.inner.default_ttl
+    }
+
+    /// Acquires for a [`LockRequest`].
+    pub(crate) async fn acquire(
+        &self,
+        name: Name,
+        terms: Terms,
+        wait: Wait,
+    ) -> Result<Option<LockGuard>, Error> {
+        let locks = &self.inner.locks;
+        match locks.acquire(name.clone(), terms, wait).await? {
+            Some(turn) => Ok(Some(LockGuard::new(Arc::clone(locks), turn))),
+            None if wait == Wait::Not => Ok(None),
+            None => {
+                // Who is in the way is worth a look, but not an error of its own.
+                let look = tokio::time::timeout(LOOK, self.inspect(name.as_str())).await;
+                let info = look.ok().and_then(Result::ok).flatten();
+                Err(Error::Timeout {
+                    name: name.to_string(),
+                    holder: info.as_ref().map(LockInfo::holder),
+                    remaining: info.map(|info| info.remaining),
+                })
+            }
+        }
+    }
+}
+
+impl fmt::Debug for LockClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the connect options: they have the password.
+        f.debug_struct("LockClient")
+            .field("host", &self.inner.connect.get_host())
+            .field("database", &self.inner.connect.get_database())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What [`LockClient::close`] does with locks that are held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtClose {
+    /// Releases them; their lost signals fire.
+    #[default]
+    Release,
+    /// Leaves them in the table until their leases end.
+    Keep,
+}
+
+/// Options of a [`LockClient`].
+#[derive(Clone)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct LockClientBuilder {
+    connect: MySqlConnectOptions,
+    lanes: usize,
+    default_ttl: Duration,
+    packet_timeout: Duration,
+    request_timeout: Duration,
+    holder: Option<String>,
+}
+
+impl LockClientBuilder {
+    /// How many connections write, 1 to 32. Defaults to 2: while one waits for its commit, the other
+    /// one works.
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes;
+        self
+    }
+
+    /// The ttl of locks that do not say one. Defaults to 30 s.
+    pub fn default_ttl(mut self, ttl: Duration) -> Self {
+        self.default_ttl = ttl;
+        self
+    }
+
+    /// How long the server may take for one packet before its connection is given up. Defaults to 5 s;
+    /// at least 100 ms.
+    pub fn packet_timeout(mut self, timeout: Duration) -> Self {
+        self.packet_timeout = timeout;
+        self
+    }
+
+    /// How long a request may take, all attempts together, waiting for a lock excepted. Defaults to
+    /// 10 s; not less than the packet timeout.
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// Who this client is, for those who inspect its locks: at most 255 characters. Defaults to
+    /// `host/pid`.
+    pub fn holder(mut self, holder: impl Into<String>) -> Self {
+        self.holder = Some(holder.into());
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for options that make no sense; otherwise as
+    /// [`LockClient::connect`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(self) -> Result<LockClient, Error> {
+        self.check()?;
+        // Wrong addresses and passwords are told here, not by the first request.
+        Session::open(&self.connect, Commit::Automatic, self.packet_timeout)
+            .await
+            .map_err(Error::from_sqlx)?;
+        // Exhaustive: a new option cannot be forgotten here.
+        let Self {
+            connect,
+            lanes,
+            default_ttl,
+            packet_timeout,
+            request_timeout,
+            holder,
+        } = self;
+        let engine = Arc::new(Engine::start(EngineOptions {
+            connect: connect.clone(),
+            lanes,
+            packet_limit: packet_timeout,
+            request_limit: request_timeout,
+        }));
+        let locks = Locks::start(Arc::clone(&engine), &holder.unwrap_or_else(host_and_pid));
+        Ok(LockClient {
+            inner: Arc::new(Inner {
+                engine,
+                locks,
+                connect,
+                default_ttl,
+            }),
+        })
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let invalid = |option, reason: &str| {
+            Err(Error::InvalidOption {
+                option,
+                reason: reason.to_owned(),
+            })
+        };
+        if self.lanes == 0 || self.lanes > MAX_LANES {
+            return invalid("lanes", "use 1 to 32");
+        }
+        if self.packet_timeout < Duration::from_millis(100) || self.packet_timeout > MAX_DURATION {
+            return invalid("packet_timeout", "use at least 100 ms");
+        }
+        if self.request_timeout < self.packet_timeout || self.request_timeout > MAX_DURATION {
+            return invalid("request_timeout", "use at least the packet timeout");
+        }
+        if self.holder.as_deref().unwrap_or_default().chars().count() > 255 {
+            return invalid("holder", "use at most 255 characters");
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LockClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the connect options: they have the password.
+        f.debug_struct("LockClientBuilder")
+            .field("host", &self.connect.get_host())
+            .field("lanes", &self.lanes)
+            .finish_non_exhaustive()
+    }
+}
+
+fn host_and_pid() -> String {
+    #[cfg(unix)]
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    #[cfg(not(unix))]
+    let host = std::env::var("COMPUTERNAME").unwrap_or_else(|_| "host".to_owned());
+    format!("{host}/{}", std::process::id())
+}

@@ -1,0 +1,256 @@
+//! Counters: 64-bit values that are never over- or undershot.
+
+use std::ops::{Bound, RangeBounds};
+use std::time::Duration;
+
+use crate::client::{LockClient, MAX_DURATION};
+use crate::clock::micros;
+use crate::engine::outcome::Outcome;
+use crate::engine::request::Request;
+use crate::error::Error;
+use crate::name::Name;
+use crate::sql::operation::{Change, Count, Operation, RowKey};
+use crate::token::Token;
+
+/// A counter: a signed 64-bit value in the table, 0 until it is changed.
+///
+/// Additions to one counter that come while others are in flight travel together, and every caller
+/// gets its own exact value: as a sequence, [`add(1)`](Self::add) gives out distinct numbers.
+#[derive(Debug)]
+pub struct Counter<'c> {
+    client: &'c LockClient,
+    name: String,
+    window: Duration,
+}
+
+impl<'c> Counter<'c> {
+    pub(crate) fn new(client: &'c LockClient, name: &str) -> Self {
+        Self {
+            client,
+            name: name.to_owned(),
+            window: Duration::ZERO,
+        }
+    }
+
+    /// Makes the value start again at 0 when a window of this length has ended, by the server's clock.
+    /// A window begins with the first change after the last one ended. Defaults to no window.
+    ///
+    /// All users of a counter should name the same window.
+    #[must_use]
+    pub fn window(mut self, window: Duration) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; others as the server gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    pub async fn get(&self) -> Result<i64, Error> {
+        let seen = self.client.engine().look(vec![self.key()?]).await?;
+        Ok(seen
+            .first()
+            .and_then(|seen| seen.row)
+            .map_or(0, |row| row.value()))
+    }
+
+    /// Adds `delta`, and gives the new value.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Overflow`] when the sum does not fit into 64 bits: nothing was changed.
+    /// [`Error::Busy`] when a transaction holds the counter's row for too long;
+    /// [`Error::OutcomeUnknown`] when the connection broke and could not be mended in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not take the addition back.
+    pub async fn add(&self, delta: i64) -> Result<i64, Error> {
+        let window = self.window_micros()?;
+        match self.call(Request::Add { delta, window }).await? {
+            Outcome::Counted { value, .. } => Ok(value),
+            Outcome::OutOfBounds { value } => Err(Error::Overflow {
+                name: self.name.clone(),
+                value,
+                delta,
+            }),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Adds `delta` if the result lies within `range`, and gives the new value; otherwise changes
+    /// nothing and gives `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for an empty range; otherwise as [`add`](Self::add), but never
+    /// [`Error::Overflow`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not take the addition back.
+    pub async fn add_within(
+        &self,
+        delta: i64,
+        range: impl RangeBounds<i64>,
+    ) -> Result<Option<i64>, Error> {
+        let (low, high) = bounds(&range)?;
+        let window = self.window_micros()?;
+        let request = Request::AddWithin {
+            delta,
+            low,
+            high,
+            window,
+        };
+        match self.call(request).await? {
+            Outcome::Counted { value, .. } => Ok(Some(value)),
+            Outcome::OutOfBounds { .. } => Ok(None),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Sets the value, and gives the one before.
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add), but never [`Error::Overflow`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not take the change back.
+    pub async fn set(&self, value: i64) -> Result<i64, Error> {
+        let change = self.change(i64::MIN..=i64::MAX, value, false)?;
+        self.previous(change).await
+    }
+
+    /// Sets the value to 0 and begins a new window; gives the value before.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not take the change back.
+    pub async fn reset(&self) -> Result<i64, Error> {
+        let change = self.change(i64::MIN..=i64::MAX, 0, true)?;
+        self.previous(change).await
+    }
+
+    /// Sets the value to `new` if it is `expected`. As in [`std::sync::atomic`]: `Ok` has the value
+    /// before, `Err` the value that was found instead.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not take the change back.
+    pub async fn compare_exchange(
+        &self,
+        expected: i64,
+        new: i64,
+    ) -> Result<Result<i64, i64>, Error> {
+        let change = self.change(expected..=expected, new, false)?;
+        match self.call(change).await? {
+            Outcome::Counted { previous, .. } => Ok(Ok(previous)),
+            Outcome::OutOfBounds { value } => Ok(Err(value)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn change(
+        &self,
+        when: std::ops::RangeInclusive<i64>,
+        value: i64,
+        restart: bool,
+    ) -> Result<Request, Error> {
+        Ok(Request::Operation(Operation::Count(Count {
+            token: Token::random(),
+            low: *when.start(),
+            high: *when.end(),
+            change: Change::Set { value },
+            window: self.window_micros()?,
+            restart,
+        })))
+    }
+
+    async fn previous(&self, request: Request) -> Result<i64, Error> {
+        match self.call(request).await? {
+            Outcome::Counted { previous, .. } => Ok(previous),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    async fn call(&self, request: Request) -> Result<Outcome, Error> {
+        let answer = self.client.engine().call(self.key()?, request).await?;
+        Ok(answer.outcome)
+    }
+
+    fn key(&self) -> Result<RowKey, Error> {
+        Ok(RowKey::counter(Name::new(&self.name)?))
+    }
+
+    fn window_micros(&self) -> Result<i64, Error> {
+        if self.window > MAX_DURATION {
+            return Err(Error::InvalidOption {
+                option: "window",
+                reason: format!("{:?} is longer than {MAX_DURATION:?}", self.window),
+            });
+        }
+        Ok(micros(self.window))
+    }
+
+    fn unexpected(&self, outcome: &Outcome) -> Error {
+        tracing::error!(
+            counter = self.name,
+            ?outcome,
+            "an outcome that no counter has"
+        );
+        Error::OutcomeUnknown {
+            name: self.name.clone(),
+        }
+    }
+}
+
+/// A range as its first and last value.
+fn bounds(range: &impl RangeBounds<i64>) -> Result<(i64, i64), Error> {
+    let low = match range.start_bound() {
+        Bound::Included(low) => Some(*low),
+        Bound::Excluded(low) => low.checked_add(1),
+        Bound::Unbounded => Some(i64::MIN),
+    };
+    let high = match range.end_bound() {
+        Bound::Included(high) => Some(*high),
+        Bound::Excluded(high) => high.checked_sub(1),
+        Bound::Unbounded => Some(i64::MAX),
+    };
+    match (low, high) {
+        (Some(low), Some(high)) if low <= high => Ok((low, high)),
+        _ => Err(Error::InvalidOption {
+            option: "range",
+            reason: "it is empty: no value lies within it".to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_all_kinds() {
+        assert_eq!(bounds(&(0..)).expect("a range"), (0, i64::MAX));
+        assert_eq!(bounds(&(..)).expect("a range"), (i64::MIN, i64::MAX));
+        assert_eq!(bounds(&(0..10)).expect("a range"), (0, 9));
+        assert_eq!(bounds(&(0..=10)).expect("a range"), (0, 10));
+        assert!(bounds(&(5..5)).is_err());
+        assert!(bounds(&(..i64::MIN)).is_err());
+    }
+}

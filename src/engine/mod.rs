@@ -1,0 +1,220 @@
+//! The engine: requests go in, batches go to the server, answers come out.
+//!
+//! Database work happens in tasks of the engine, never in a caller's future: a caller that goes away
+//! leaves no half-sent packet and no open transaction. The engine knows rows and operations, not
+//! guards.
+
+mod backoff;
+mod lane;
+pub(crate) mod outcome;
+mod queue;
+mod reader;
+pub(crate) mod request;
+mod server_clock;
+pub(crate) mod session;
+mod settle;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use self::lane::Lane;
+use self::outcome::{Answer, Seen};
+use self::queue::LaneQueue;
+use self::reader::{Look, Reading};
+use self::request::{Member, Reply, Request};
+use self::server_clock::ServerClock;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::sql::operation::RowKey;
+use crate::sql::packet::Mode;
+use crate::sql::reply;
+
+/// How many connections may wait aside for rows that transactions hold.
+const ASIDE: usize = 2;
+/// How many requests may wait before a caller has to.
+const CAPACITY: usize = 65_536;
+
+/// How the engine works.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineOptions {
+    pub(crate) connect: MySqlConnectOptions,
+    pub(crate) lanes: usize,
+    /// How long a packet may take.
+    pub(crate) packet_limit: Duration,
+    /// How long a request may take, all attempts together.
+    pub(crate) request_limit: Duration,
+}
+
+/// What the engine's tasks share.
+pub(crate) struct Shared {
+    options: EngineOptions,
+    lanes: Vec<Arc<LaneQueue>>,
+    /// Operations whose rows are held by transactions.
+    aside: Arc<LaneQueue>,
+    clock: ServerClock,
+    closed: CancellationToken,
+    runtime: tokio::runtime::Handle,
+    /// Lanes and settlements; then those that serve them.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    helpers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Shared {
+    /// The lane of a row: two lanes of one process never want the same stripe.
+    fn lane_of(&self, key: &RowKey) -> &LaneQueue {
+        &self.lanes[key.stripe().index() % self.lanes.len()]
+    }
+
+    fn observe(&self, reply: &reply::Reply, sent: Moment) {
+        if let Some(step) = self.clock.observe(reply.server_now, sent, Moment::now()) {
+            tracing::warn!(
+                microseconds = step,
+                "the server's clock was stepped: leases without fencing are not safe across it"
+            );
+        }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.runtime.spawn(task);
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(handle);
+    }
+
+    fn spawn_helper(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.runtime.spawn(task);
+        let mut helpers = self.helpers.lock().unwrap_or_else(PoisonError::into_inner);
+        helpers.push(handle);
+    }
+}
+
+/// The engine of one client.
+pub(crate) struct Engine {
+    shared: Arc<Shared>,
+    readings: mpsc::UnboundedSender<Reading>,
+    capacity: Arc<Semaphore>,
+}
+
+impl Engine {
+    /// Starts the lanes on the current runtime.
+    pub(crate) fn start(options: EngineOptions) -> Self {
+        let lanes = (0..options.lanes.max(1))
+            .map(|_| Arc::new(LaneQueue::default()))
+            .collect();
+        let shared = Arc::new(Shared {
+            options,
+            lanes,
+            aside: Arc::new(LaneQueue::default()),
+            clock: ServerClock::default(),
+            closed: CancellationToken::new(),
+            runtime: tokio::runtime::Handle::current(),
+            tasks: Mutex::default(),
+            helpers: Mutex::default(),
+        });
+        for queue in &shared.lanes {
+            shared.spawn(Lane::new(Arc::clone(&shared), Arc::clone(queue), Mode::Skip).run());
+        }
+        for _ in 0..ASIDE {
+            let queue = Arc::clone(&shared.aside);
+            shared.spawn_helper(Lane::new(Arc::clone(&shared), queue, Mode::Wait).run());
+        }
+        let (readings, receiver) = mpsc::unbounded_channel();
+        shared.spawn_helper(reader::read(Arc::clone(&shared), receiver));
+        Self {
+            shared,
+            readings,
+            capacity: Arc::new(Semaphore::new(CAPACITY)),
+        }
+    }
+
+    /// Hands a request to its lane. Never waits; the reply comes from the lane.
+    pub(crate) fn submit(&self, key: RowKey, request: Request, expires: Moment, reply: Reply) {
+        let member = Member {
+            request,
+            expires,
+            reply: Some(reply),
+            alone: false,
+        };
+        self.shared.lane_of(&key).push(key, member);
+    }
+
+    /// Hands a request to its lane and waits for the answer; first for a place, if the queues are
+    /// full. Dropping this future does not take the request back.
+    pub(crate) async fn call(&self, key: RowKey, request: Request) -> Result<Answer, Error> {
+        let _place = self.capacity.acquire().await.map_err(|_| Error::Closed)?;
+        let (sender, receiver) = oneshot::channel();
+        let expires = Moment::now().after(self.shared.options.request_limit);
+        self.submit(key, request, expires, Reply::Channel(sender));
+        receiver.await.map_err(|_| Error::Closed)?
+    }
+
+    /// Reads rows as they are, without a lock.
+    pub(crate) async fn look(&self, keys: Vec<RowKey>) -> Result<Vec<Seen>, Error> {
+        let (reply, receiver) = oneshot::channel();
+        self.readings
+            .send(Reading::Look(Look { keys, reply }))
+            .map_err(|_| Error::Closed)?;
+        receiver.await.map_err(|_| Error::Closed)?
+    }
+
+    /// All rows of a query that changes nothing.
+    pub(crate) async fn query(&self, sql: String) -> Result<Vec<MySqlRow>, Error> {
+        let (reply, receiver) = oneshot::channel();
+        self.readings
+            .send(Reading::Query { sql, reply })
+            .map_err(|_| Error::Closed)?;
+        receiver.await.map_err(|_| Error::Closed)?
+    }
+
+    pub(crate) fn request_limit(&self) -> Duration {
+        self.shared.options.request_limit
+    }
+
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.shared.runtime
+    }
+
+    /// How often the server's clock was seen to be stepped.
+    pub(crate) fn clock_steps(&self) -> u64 {
+        self.shared.clock.steps()
+    }
+
+    /// Takes no more requests, and waits until those that came before have ended.
+    pub(crate) async fn close(&self) {
+        for lane in &self.shared.lanes {
+            lane.close();
+        }
+        self.join(&self.shared.tasks).await;
+        // What the lanes sent aside was sent by now.
+        self.shared.aside.close();
+        self.shared.closed.cancel();
+        self.join(&self.shared.helpers).await;
+    }
+
+    /// Waits for tasks to end.
+    async fn join(&self, tasks: &Mutex<Vec<JoinHandle<()>>>) {
+        let take = || tasks.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        while let Some(mut task) = take() {
+            let limit = self.shared.options.request_limit;
+            if tokio::time::timeout(limit, &mut task).await.is_err() {
+                tracing::warn!("a task of the lock client did not end in time; it is aborted");
+                task.abort();
+            }
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for lane in &self.shared.lanes {
+            lane.close();
+        }
+        self.shared.aside.close();
+        self.shared.closed.cancel();
+    }
+}

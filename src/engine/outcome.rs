@@ -1,0 +1,338 @@
+//! What became of an operation, judged from its row as it was read back.
+//!
+//! A row that was skipped because another transaction held it looks like one that was refused,
+//! except that nothing in it speaks against the operation: that is how "busy" is told from "no".
+
+use crate::clock::Moment;
+use crate::sql::operation::{Operation, RowKey};
+use crate::sql::reply::{ACTIVE, RowState};
+
+/// What an operation came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The lock is ours; the tokens of the block end at `fence`. Microseconds until the deadline.
+    Granted {
+        fence: u64,
+        remaining: i64,
+        wanted: i64,
+    },
+    /// The lock is somebody else's.
+    Held(RowState),
+    /// A transaction of an application holds the row.
+    Busy,
+    /// Microseconds for which another process says that it waits.
+    Released {
+        fence: u64,
+        wanted: i64,
+    },
+    /// The lock was not ours any more.
+    NotHeld,
+    /// The lease is ours for this long.
+    Leased {
+        remaining: i64,
+        wanted: i64,
+    },
+    /// A counter moved.
+    Counted {
+        previous: i64,
+        value: i64,
+    },
+    /// A counter's value did not lie within the bounds.
+    OutOfBounds {
+        value: i64,
+    },
+    Done,
+}
+
+/// An outcome, and when the packet that brought it about was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) outcome: Outcome,
+    pub(crate) sent: Moment,
+}
+
+/// What to do about one operation of a batch that ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Final(Outcome),
+    /// There is no row: run it again, and create one.
+    Missing,
+    /// The row was skipped.
+    Busy,
+}
+
+/// Judges `operation` by its row, as it was in the same transaction right after the attempt.
+pub(crate) fn judge(operation: &Operation, row: Option<&RowState>) -> Verdict {
+    let Some(row) = row else {
+        return match operation {
+            operation if operation.creates() => Verdict::Missing,
+            Operation::Renew(_) | Operation::Release(_) | Operation::ForceRelease(_) => {
+                Verdict::Final(Outcome::NotHeld)
+            }
+            _ => Verdict::Final(Outcome::Done),
+        };
+    };
+    match operation {
+        Operation::Acquire(acquire) => {
+            let marked = !acquire.reentrant || row.previous == acquire.mark;
+            if row.mine && row.status == ACTIVE && marked {
+                Verdict::Final(Outcome::Granted {
+                    fence: row.fence,
+                    remaining: row.remaining,
+                    wanted: row.wanted,
+                })
+            } else if row.is_free() || (acquire.reentrant && row.mine) {
+                Verdict::Busy
+            } else {
+                Verdict::Final(Outcome::Held(*row))
+            }
+        }
+        Operation::Release(release) => {
+            if row.mine && row.previous == release.mark {
+                Verdict::Final(released(row))
+            } else if row.mine && row.status == ACTIVE && row.fence == release.fence {
+                Verdict::Busy
+            } else {
+                Verdict::Final(Outcome::NotHeld)
+            }
+        }
+        Operation::Renew(renew) => {
+            let ours = row.mine && row.status == ACTIVE && row.fence == renew.fence;
+            if ours && row.remaining > 0 {
+                // Skipped or not: the deadline that stands in the row is what holds.
+                Verdict::Final(Outcome::Leased {
+                    remaining: row.remaining,
+                    wanted: row.wanted,
+                })
+            } else {
+                Verdict::Final(Outcome::NotHeld)
+            }
+        }
+        Operation::ForceRelease(force) => {
+            if row.mine {
+                Verdict::Final(released(row))
+            } else if row.status != crate::sql::reply::FREE && row.fence == force.fence {
+                Verdict::Busy
+            } else {
+                Verdict::Final(Outcome::NotHeld)
+            }
+        }
+        Operation::Count(count) => {
+            if row.mine {
+                Verdict::Final(Outcome::Counted {
+                    previous: row.previous,
+                    value: row.count,
+                })
+            } else if (count.low..=count.high).contains(&row.value()) {
+                Verdict::Busy
+            } else {
+                Verdict::Final(Outcome::OutOfBounds { value: row.value() })
+            }
+        }
+        Operation::Want(_) | Operation::Touch(_) => Verdict::Final(Outcome::Done),
+    }
+}
+
+fn released(row: &RowState) -> Outcome {
+    Outcome::Released {
+        fence: row.fence,
+        wanted: row.wanted,
+    }
+}
+
+/// A row by its address, as the reader finds it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) key: RowKey,
+    pub(crate) row: Option<RowState>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::sql::operation::{Acquire, Change, Count, Release, Renew};
+    use crate::sql::reply::{FREE, KEPT};
+    use crate::token::Token;
+
+    const HELD: RowState = RowState {
+        status: ACTIVE,
+        mine: false,
+        fence: 100,
+        remaining: 1_000,
+        previous: 7,
+        count: 1,
+        wanted: 0,
+    };
+
+    fn acquire(reentrant: bool) -> Operation {
+        Operation::Acquire(Acquire {
+            token: Token::random(),
+            ttl: 1,
+            block: 1,
+            reentrant,
+            mark: 7,
+            description: Arc::from(""),
+            held_by: Arc::from(""),
+        })
+    }
+
+    fn count(low: i64, high: i64) -> Operation {
+        Operation::Count(Count {
+            token: Token::random(),
+            low,
+            high,
+            change: Change::Set { value: 0 },
+            window: 0,
+            restart: false,
+        })
+    }
+
+    #[test]
+    fn an_acquire_is_told_by_its_token() {
+        let mine = RowState { mine: true, ..HELD };
+        let granted = Outcome::Granted {
+            fence: 100,
+            remaining: 1_000,
+            wanted: 0,
+        };
+        assert_eq!(
+            judge(&acquire(false), Some(&mine)),
+            Verdict::Final(granted.clone())
+        );
+        assert_eq!(judge(&acquire(true), Some(&mine)), Verdict::Final(granted));
+        assert_eq!(
+            judge(&acquire(false), Some(&HELD)),
+            Verdict::Final(Outcome::Held(HELD))
+        );
+        assert_eq!(judge(&acquire(false), None), Verdict::Missing);
+    }
+
+    #[test]
+    fn an_acquire_that_nothing_speaks_against_was_skipped() {
+        let expired = RowState {
+            remaining: 0,
+            ..HELD
+        };
+        let free = RowState {
+            status: FREE,
+            ..HELD
+        };
+        let other_level = RowState {
+            mine: true,
+            previous: 8,
+            ..HELD
+        };
+        assert_eq!(judge(&acquire(false), Some(&expired)), Verdict::Busy);
+        assert_eq!(judge(&acquire(false), Some(&free)), Verdict::Busy);
+        assert_eq!(judge(&acquire(true), Some(&other_level)), Verdict::Busy);
+    }
+
+    #[test]
+    fn a_minimum_hold_refuses() {
+        let kept = RowState {
+            status: KEPT,
+            ..HELD
+        };
+        assert_eq!(
+            judge(&acquire(false), Some(&kept)),
+            Verdict::Final(Outcome::Held(kept))
+        );
+    }
+
+    #[test]
+    fn a_release_is_told_by_its_mark() {
+        let release = Operation::Release(Release {
+            token: Token::random(),
+            fence: 100,
+            used: 98,
+            hold: 0,
+            mark: 7,
+        });
+        let free = RowState {
+            mine: true,
+            status: FREE,
+            fence: 98,
+            ..HELD
+        };
+        assert_eq!(
+            judge(&release, Some(&free)),
+            Verdict::Final(released(&free))
+        );
+        let skipped = RowState {
+            mine: true,
+            previous: 1,
+            ..HELD
+        };
+        assert_eq!(judge(&release, Some(&skipped)), Verdict::Busy);
+        assert_eq!(
+            judge(&release, Some(&HELD)),
+            Verdict::Final(Outcome::NotHeld)
+        );
+        assert_eq!(judge(&release, None), Verdict::Final(Outcome::NotHeld));
+    }
+
+    #[test]
+    fn a_renewal_trusts_what_stands_in_the_row() {
+        let renew = Operation::Renew(Renew {
+            token: Token::random(),
+            fence: 100,
+            ttl: 5,
+        });
+        let mine = RowState { mine: true, ..HELD };
+        assert_eq!(
+            judge(&renew, Some(&mine)),
+            Verdict::Final(Outcome::Leased {
+                remaining: 1_000,
+                wanted: 0
+            })
+        );
+        for lost in [
+            HELD,
+            RowState {
+                mine: true,
+                remaining: 0,
+                ..HELD
+            },
+            RowState {
+                mine: true,
+                fence: 101,
+                ..HELD
+            },
+            RowState {
+                mine: true,
+                status: FREE,
+                ..HELD
+            },
+        ] {
+            assert_eq!(judge(&renew, Some(&lost)), Verdict::Final(Outcome::NotHeld));
+        }
+    }
+
+    #[test]
+    fn a_counter_within_its_bounds_was_skipped() {
+        let row = RowState { count: 5, ..HELD };
+        assert_eq!(judge(&count(0, 10), Some(&row)), Verdict::Busy);
+        assert_eq!(
+            judge(&count(6, 10), Some(&row)),
+            Verdict::Final(Outcome::OutOfBounds { value: 5 })
+        );
+        let ended = RowState {
+            remaining: -1,
+            ..row
+        };
+        assert_eq!(
+            judge(&count(6, 10), Some(&ended)),
+            Verdict::Final(Outcome::OutOfBounds { value: 0 })
+        );
+        let mine = RowState { mine: true, ..row };
+        assert_eq!(
+            judge(&count(6, 10), Some(&mine)),
+            Verdict::Final(Outcome::Counted {
+                previous: 7,
+                value: 5
+            })
+        );
+    }
+}

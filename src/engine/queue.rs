@@ -1,0 +1,214 @@
+//! What waits for a lane: requests by row, so that a batch has at most one operation per row.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::request::{Group, Member};
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::sql::operation::RowKey;
+
+/// How large a batch may become.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) rows: usize,
+    /// Estimated bytes of the packet.
+    pub(crate) bytes: usize,
+}
+
+/// The requests of one row, in the order in which they came.
+#[derive(Default)]
+struct Mailbox {
+    waiting: VecDeque<Member>,
+    /// The row stands in one of the two ready lists.
+    ready: bool,
+}
+
+/// The queue as plain data.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    rows: HashMap<RowKey, Mailbox>,
+    /// Rows with a renewal or a release: they go first, so that overload never costs a lease.
+    urgent: VecDeque<RowKey>,
+    ready: VecDeque<RowKey>,
+    /// Groups that ran once and must run again; they go before all.
+    again: VecDeque<Group>,
+    closed: bool,
+}
+
+impl Waiting {
+    pub(crate) fn push(&mut self, key: RowKey, member: Member) {
+        let urgent = member.request.is_urgent();
+        let mailbox = self.rows.entry(key.clone()).or_default();
+        mailbox.waiting.push_back(member);
+        if !mailbox.ready {
+            mailbox.ready = true;
+            if urgent {
+                self.urgent.push_back(key);
+            } else {
+                self.ready.push_back(key);
+            }
+        }
+    }
+
+    /// The next batch: one group per row.
+    pub(crate) fn take(&mut self, limits: Limits) -> Vec<Group> {
+        let mut batch: Vec<Group> = Vec::new();
+        let mut bytes = 0;
+        let fits = |batch: &Vec<Group>, bytes: usize| {
+            batch.is_empty() || (batch.len() < limits.rows && bytes < limits.bytes)
+        };
+        let mut repeated = VecDeque::new();
+        while fits(&batch, bytes) {
+            let Some(group) = self.again.pop_front() else {
+                break;
+            };
+            if batch.iter().any(|other| other.key == group.key) {
+                repeated.push_back(group);
+            } else {
+                bytes += group.row().weight();
+                batch.push(group);
+            }
+        }
+        repeated.append(&mut self.again);
+        self.again = repeated;
+        let retried = batch.len();
+        // Rows with more to do come back behind the others.
+        let mut later = Vec::new();
+        while fits(&batch, bytes) {
+            let Some(key) = self.urgent.pop_front().or_else(|| self.ready.pop_front()) else {
+                break;
+            };
+            if batch[..retried].iter().any(|group| group.key == key) {
+                later.push(key);
+                continue;
+            }
+            let Some(mailbox) = self.rows.get_mut(&key) else {
+                continue;
+            };
+            mailbox.ready = false;
+            let Some(group) = Group::take(key.clone(), &mut mailbox.waiting) else {
+                self.rows.remove(&key);
+                continue;
+            };
+            if mailbox.waiting.is_empty() {
+                self.rows.remove(&key);
+            } else {
+                mailbox.ready = true;
+                later.push(key);
+            }
+            bytes += group.row().weight();
+            batch.push(group);
+        }
+        self.ready.extend(later);
+        batch
+    }
+
+    /// Puts a group back; it runs before what came later.
+    pub(crate) fn put_back(&mut self, group: Group) {
+        self.again.push_back(group);
+    }
+
+    /// Takes out what nobody wants any more.
+    fn take_expired(&mut self, now: Moment) -> Vec<Member> {
+        let mut expired = Vec::new();
+        for mailbox in self.rows.values_mut() {
+            if mailbox.waiting.iter().any(|member| member.expires <= now) {
+                let (old, fresh) = mailbox
+                    .waiting
+                    .drain(..)
+                    .partition(|member| member.expires <= now);
+                mailbox.waiting = fresh;
+                let old: VecDeque<Member> = old;
+                expired.extend(old);
+            }
+        }
+        expired
+    }
+
+    fn is_empty(&self) -> bool {
+        self.again.is_empty() && self.urgent.is_empty() && self.ready.is_empty()
+    }
+}
+
+/// The queue of a lane, shared with those who submit to it.
+#[derive(Default)]
+pub(crate) struct LaneQueue {
+    waiting: Mutex<Waiting>,
+    filled: Notify,
+}
+
+impl LaneQueue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing between lock and unlock leaves the queue half changed.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, key: RowKey, member: Member) {
+        let mut waiting = self.lock();
+        if waiting.closed {
+            drop(waiting);
+            let mut member = member;
+            member.finish(Err(Error::Closed));
+            return;
+        }
+        let was_empty = waiting.is_empty();
+        waiting.push(key, member);
+        drop(waiting);
+        if was_empty {
+            self.filled.notify_one();
+        }
+    }
+
+    pub(crate) fn put_back(&self, groups: impl IntoIterator<Item = Group>) {
+        let mut waiting = self.lock();
+        for group in groups {
+            waiting.put_back(group);
+        }
+        drop(waiting);
+        self.filled.notify_one();
+    }
+
+    /// Waits for the next batch; `None` when the queue is closed and empty.
+    pub(crate) async fn next(&self, limits: Limits) -> Option<Vec<Group>> {
+        let mut filled = pin!(self.filled.notified());
+        loop {
+            // From here on a notification is not missed.
+            filled.as_mut().enable();
+            {
+                let mut waiting = self.lock();
+                let batch = waiting.take(limits);
+                if !batch.is_empty() {
+                    if !waiting.is_empty() {
+                        // Another lane may serve this queue too.
+                        self.filled.notify_one();
+                    }
+                    return Some(batch);
+                }
+                if waiting.closed {
+                    return None;
+                }
+            }
+            filled.as_mut().await;
+            filled.set(self.filled.notified());
+        }
+    }
+
+    /// Fails what nobody wants any more, while the lane has no connection.
+    pub(crate) fn expire(&self, now: Moment, error: &Error) {
+        let expired = self.lock().take_expired(now);
+        for mut member in expired {
+            member.finish(Err(error.clone()));
+        }
+    }
+
+    /// Takes no more requests; those that wait still run.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.filled.notify_waiters();
+        self.filled.notify_one();
+    }
+}

@@ -1,0 +1,172 @@
+//! Reads rows without a lock: counters' values, and locks that somebody waits for.
+//!
+//! All reads that come while one is in flight leave together with the next.
+
+use std::sync::Arc;
+
+use sqlx::mysql::MySqlRow;
+use tokio::sync::{mpsc, oneshot};
+
+use super::Shared;
+use super::outcome::Seen;
+use super::session::Session;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::sql::operation::{Operation, RowKey, Touch};
+use crate::sql::packet::{self, RowOperation};
+use crate::sql::reply::Reply;
+use crate::sql::server_error::code_of;
+use crate::sql::session::Commit;
+
+/// Rows that somebody wants to see.
+pub(crate) struct Look {
+    pub(crate) keys: Vec<RowKey>,
+    pub(crate) reply: oneshot::Sender<Result<Vec<Seen>, Error>>,
+}
+
+/// Work for the reader.
+pub(crate) enum Reading {
+    Look(Look),
+    /// A query of its own, for people.
+    Query {
+        sql: String,
+        reply: oneshot::Sender<Result<Vec<MySqlRow>, Error>>,
+    },
+}
+
+/// Reads until all who could ask are gone, or the engine is closed.
+pub(crate) async fn read(shared: Arc<Shared>, mut readings: mpsc::UnboundedReceiver<Reading>) {
+    let mut session = None;
+    let mut next = None;
+    loop {
+        let reading = match next.take() {
+            Some(reading) => Some(reading),
+            None => tokio::select! {
+                biased;
+                reading = readings.recv() => reading,
+                () = shared.closed.cancelled() => None,
+            },
+        };
+        match reading {
+            None => return,
+            Some(Reading::Query { sql, reply }) => {
+                let result = show(&shared, &mut session, &sql).await;
+                // Who asked may have gone away.
+                drop(reply.send(result.map_err(Error::from_sqlx)));
+            }
+            Some(Reading::Look(look)) => {
+                let mut rows = look.keys.len();
+                let mut batch = vec![look];
+                while rows < super::lane::MAX_ROWS
+                    && let Ok(reading) = readings.try_recv()
+                {
+                    match reading {
+                        Reading::Look(look) => {
+                            rows += look.keys.len();
+                            batch.push(look);
+                        }
+                        query @ Reading::Query { .. } => {
+                            next = Some(query);
+                            break;
+                        }
+                    }
+                }
+                answer(&shared, &mut session, batch).await;
+            }
+        }
+    }
+}
+
+async fn show(
+    shared: &Shared,
+    session: &mut Option<Session>,
+    sql: &str,
+) -> Result<Vec<MySqlRow>, sqlx::Error> {
+    if let Some(open) = session {
+        match open.rows(sql.to_owned()).await {
+            Err(error) if code_of(&error).is_none() => *session = None,
+            result => return result,
+        }
+    }
+    connected(shared, session).await?.rows(sql.to_owned()).await
+}
+
+/// The reader's session, opened if there is none.
+async fn connected<'s>(
+    shared: &Shared,
+    session: &'s mut Option<Session>,
+) -> Result<&'s mut Session, sqlx::Error> {
+    match session {
+        Some(session) => Ok(session),
+        none => {
+            let options = &shared.options;
+            let opened =
+                Session::open(&options.connect, Commit::Automatic, options.packet_limit).await?;
+            Ok(none.insert(opened))
+        }
+    }
+}
+
+async fn answer(shared: &Shared, session: &mut Option<Session>, batch: Vec<Look>) {
+    let rows: Vec<RowOperation> = batch
+        .iter()
+        .flat_map(|look| &look.keys)
+        .map(|key| RowOperation {
+            key: key.clone(),
+            operation: Operation::Touch(Touch),
+            create: false,
+        })
+        .collect();
+    // A connection that was idle may be dead: try once more with a fresh one.
+    let mut result = query(shared, session, &rows).await;
+    if result.is_err() && session.take().is_some() {
+        result = query(shared, session, &rows).await;
+    }
+    match result {
+        Ok(reply) => {
+            let mut states = reply.rows.into_iter();
+            for look in batch {
+                let seen = look
+                    .keys
+                    .into_iter()
+                    .map(|key| Seen {
+                        key,
+                        row: states.next().flatten(),
+                    })
+                    .collect();
+                // Who asked may have gone away.
+                drop(look.reply.send(Ok(seen)));
+            }
+        }
+        Err(error) => {
+            *session = None;
+            let error = Error::from_sqlx(error);
+            for look in batch {
+                drop(look.reply.send(Err(error.clone())));
+            }
+        }
+    }
+}
+
+async fn query(
+    shared: &Shared,
+    session: &mut Option<Session>,
+    rows: &[RowOperation],
+) -> Result<Reply, sqlx::Error> {
+    let session = connected(shared, session).await?;
+    let mut all = Reply {
+        server_now: 0,
+        rows: Vec::with_capacity(rows.len()),
+    };
+    for rows in rows.chunks(super::lane::MAX_ROWS) {
+        let sent = Moment::now();
+        let text = session.query(packet::read(rows, session.dialect)).await?;
+        let reply = text
+            .and_then(|text| Reply::decode(&text, rows.len()))
+            .ok_or_else(|| sqlx::Error::Protocol("a read's reply cannot be decoded".into()))?;
+        shared.observe(&reply, sent);
+        all.server_now = reply.server_now;
+        all.rows.extend(reply.rows);
+    }
+    Ok(all)
+}

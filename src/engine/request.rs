@@ -1,0 +1,322 @@
+//! What callers ask of a row, and how requests for one row become one operation.
+//!
+//! Additions to one counter merge: plain ones into their sum, bounded ones if delta and range are
+//! equal. Each caller's own value follows from the row's value before and after, in the order in
+//! which the requests came.
+
+use tokio::sync::oneshot;
+
+use super::outcome::{Answer, Outcome};
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::sql::operation::{Change, Count, Operation, RowKey};
+use crate::sql::packet::RowOperation;
+use crate::token::Token;
+
+/// The most requests that one operation carries.
+const MAX_MERGED: usize = 65_536;
+
+/// What a caller asks of a row.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    /// An operation that stands alone.
+    Operation(Operation),
+    /// Adds to a counter; the window in microseconds, 0 for none.
+    Add { delta: i64, window: i64 },
+    /// Adds to a counter if the result lies within `low..=high`.
+    AddWithin {
+        delta: i64,
+        low: i64,
+        high: i64,
+        window: i64,
+    },
+}
+
+impl Request {
+    fn merges_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Add { window: a, .. }, Self::Add { window: b, .. }) => a == b,
+            (
+                Self::AddWithin {
+                    delta,
+                    low,
+                    high,
+                    window,
+                },
+                Self::AddWithin {
+                    delta: d,
+                    low: l,
+                    high: h,
+                    window: w,
+                },
+            ) => (delta, low, high, window) == (d, l, h, w),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn is_urgent(&self) -> bool {
+        matches!(self, Self::Operation(operation) if operation.is_urgent())
+    }
+}
+
+/// Who is told. A callback runs in the lane, so that a grant reaches its lock without a detour.
+pub(crate) enum Reply {
+    Channel(oneshot::Sender<Result<Answer, Error>>),
+    Callback(Box<dyn FnOnce(Result<Answer, Error>) + Send>),
+}
+
+impl Reply {
+    pub(crate) fn send(self, result: Result<Answer, Error>) {
+        match self {
+            // The caller may have gone away; what was asked for has happened all the same.
+            Self::Channel(channel) => drop(channel.send(result)),
+            Self::Callback(callback) => callback(result),
+        }
+    }
+}
+
+/// A request that waits for its batch, or runs in one.
+pub(crate) struct Member {
+    pub(crate) request: Request,
+    /// After this nobody wants it any more, and it fails if it has not been sent.
+    pub(crate) expires: Moment,
+    pub(crate) reply: Option<Reply>,
+    /// It does not merge: together with others it overflowed.
+    pub(crate) alone: bool,
+}
+
+impl Member {
+    pub(crate) fn finish(&mut self, result: Result<Answer, Error>) {
+        if let Some(reply) = self.reply.take() {
+            reply.send(result);
+        }
+    }
+}
+
+/// The requests that make up one operation on one row.
+pub(crate) struct Group {
+    pub(crate) key: RowKey,
+    pub(crate) members: Vec<Member>,
+    pub(crate) operation: Operation,
+    pub(crate) create: bool,
+}
+
+impl Group {
+    /// Takes the first of `waiting`, and with it all that merge with it.
+    pub(crate) fn take(
+        key: RowKey,
+        waiting: &mut std::collections::VecDeque<Member>,
+    ) -> Option<Self> {
+        let first = waiting.pop_front()?;
+        let mut sums = Sums::default();
+        let merges = !first.alone && !matches!(first.request, Request::Operation(_));
+        if let Request::Add { delta, .. } = first.request {
+            sums.add(delta);
+        }
+        let mut members = vec![first];
+        if merges && !waiting.is_empty() {
+            let mut rest = std::collections::VecDeque::new();
+            for member in waiting.drain(..) {
+                let fits = !member.alone
+                    && members.len() < MAX_MERGED
+                    && members[0].request.merges_with(&member.request)
+                    && match member.request {
+                        Request::Add { delta, .. } => sums.add(delta),
+                        _ => true,
+                    };
+                if fits {
+                    members.push(member);
+                } else {
+                    rest.push_back(member);
+                }
+            }
+            *waiting = rest;
+        }
+        let operation = operation(&members, &sums);
+        Some(Self {
+            key,
+            members,
+            operation,
+            create: false,
+        })
+    }
+
+    pub(crate) fn row(&self) -> RowOperation {
+        RowOperation {
+            key: self.key.clone(),
+            operation: self.operation.clone(),
+            create: self.create,
+        }
+    }
+
+    /// Fails the members that nobody wants any more; whether any are left.
+    pub(crate) fn expire(&mut self, now: Moment, error: impl Fn() -> Error) -> bool {
+        if self.members.iter().all(|member| member.expires > now) {
+            return true;
+        }
+        for member in &mut self.members {
+            if member.expires <= now {
+                member.finish(Err(error()));
+            }
+        }
+        self.members.retain(|member| member.reply.is_some());
+        if self.members.is_empty() {
+            return false;
+        }
+        let mut sums = Sums::default();
+        for member in &self.members {
+            if let Request::Add { delta, .. } = member.request {
+                sums.add(delta);
+            }
+        }
+        self.operation = operation(&self.members, &sums);
+        true
+    }
+
+    /// Tells every member its own outcome. Gives back those that must run again, each alone,
+    /// because together they left the 64 bits.
+    pub(crate) fn finish(mut self, outcome: &Outcome, sent: Moment) -> Vec<Member> {
+        let answer = |outcome| Ok(Answer { outcome, sent });
+        match (&self.members[0].request, outcome) {
+            (Request::Add { .. }, Outcome::Counted { previous, .. }) => {
+                let mut value = i128::from(*previous);
+                for member in &mut self.members {
+                    if let Request::Add { delta, .. } = member.request {
+                        let before = value;
+                        value += i128::from(delta);
+                        member.finish(answer(Outcome::Counted {
+                            previous: clamp(before),
+                            value: clamp(value),
+                        }));
+                    }
+                }
+            }
+            (Request::Add { .. }, Outcome::OutOfBounds { .. }) if self.members.len() > 1 => {
+                for member in &mut self.members {
+                    member.alone = true;
+                }
+                return self.members;
+            }
+            (Request::AddWithin { delta, .. }, Outcome::Counted { previous, value }) => {
+                let delta = *delta;
+                let (mut before, end) = (i128::from(*previous), i128::from(*value));
+                for member in &mut self.members {
+                    let applied = delta == 0 || before != end;
+                    let result = if applied {
+                        let after = before + i128::from(delta);
+                        let counted = Outcome::Counted {
+                            previous: clamp(before),
+                            value: clamp(after),
+                        };
+                        before = after;
+                        counted
+                    } else {
+                        Outcome::OutOfBounds { value: *value }
+                    };
+                    member.finish(answer(result));
+                }
+            }
+            _ => {
+                for member in &mut self.members {
+                    member.finish(answer(outcome.clone()));
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    pub(crate) fn fail(mut self, error: &Error) {
+        for member in &mut self.members {
+            member.finish(Err(error.clone()));
+        }
+    }
+}
+
+/// The running sums of additions: where the value is between the first and the last.
+#[derive(Default)]
+struct Sums {
+    total: i128,
+    lowest: i128,
+    highest: i128,
+}
+
+impl Sums {
+    /// Adds `delta`, unless the sums would then reach further than a counter can.
+    fn add(&mut self, delta: i64) -> bool {
+        let total = self.total + i128::from(delta);
+        let (lowest, highest) = (self.lowest.min(total), self.highest.max(total));
+        if highest - lowest > i128::from(i64::MAX) {
+            // One addition always fits by itself.
+            if self.total == 0 && self.lowest == 0 && self.highest == 0 {
+                (self.total, self.lowest, self.highest) = (total, lowest, highest);
+                return true;
+            }
+            return false;
+        }
+        (self.total, self.lowest, self.highest) = (total, lowest, highest);
+        true
+    }
+}
+
+/// The one operation that does what all members ask for.
+fn operation(members: &[Member], sums: &Sums) -> Operation {
+    let count = |low: i128, high: i128, change, window| {
+        Operation::Count(Count {
+            token: Token::random(),
+            low: clamp(low),
+            high: clamp(high),
+            change,
+            window,
+            restart: false,
+        })
+    };
+    match &members[0].request {
+        Request::Operation(operation) => operation.clone(),
+        Request::Add { window, .. } => count(
+            i128::from(i64::MIN) - sums.lowest,
+            i128::from(i64::MAX) - sums.highest,
+            Change::Add {
+                step: clamp(sums.total),
+                times: 1,
+                edge: 0,
+            },
+            *window,
+        ),
+        Request::AddWithin {
+            delta,
+            low,
+            high,
+            window,
+        } => {
+            let (from, to) = (
+                i128::from(*low) - i128::from(*delta),
+                i128::from(*high) - i128::from(*delta),
+            );
+            let (least, most) = (i128::from(i64::MIN), i128::from(i64::MAX));
+            // A range that no value can reach stays one: it must not be clamped into one that some can.
+            let (from, to) = if from > most || to < least {
+                (1, 0)
+            } else {
+                (from, to)
+            };
+            count(
+                from,
+                to,
+                Change::Add {
+                    step: *delta,
+                    times: if *delta == 0 {
+                        1
+                    } else {
+                        u32::try_from(members.len()).unwrap_or(u32::MAX)
+                    },
+                    edge: if *delta < 0 { *low } else { *high },
+                },
+                *window,
+            )
+        }
+    }
+}
+
+fn clamp(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
+}

@@ -1,0 +1,156 @@
+//! A connection of the library's own: opened with its settings, used for one packet at a time,
+//! closed at the first sign of trouble.
+
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Either, Row};
+use tokio::time::timeout;
+
+use crate::sql::dialect::Dialect;
+use crate::sql::server_error::{Meaning, code_of};
+use crate::sql::session::{Commit, WHO, rollback, settings};
+
+/// An open connection with its settings made.
+pub(crate) struct Session {
+    connection: MySqlConnection,
+    pub(crate) dialect: Dialect,
+    /// The server's `max_allowed_packet`, in bytes.
+    pub(crate) max_packet: usize,
+    limit: Duration,
+    /// It failed behind a COMMIT, and must be closed.
+    pub(crate) spent: bool,
+}
+
+/// Why a packet has no reply.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The transaction did not happen, and the session can be used on.
+    RolledBack {
+        meaning: Meaning,
+        error: sqlx::Error,
+    },
+    /// Nobody knows: the session must be closed and the batch settled.
+    Unknown(sqlx::Error),
+}
+
+impl Session {
+    /// Connects and makes the settings, each within `limit`.
+    pub(crate) async fn open(
+        options: &MySqlConnectOptions,
+        commit: Commit,
+        limit: Duration,
+    ) -> Result<Self, sqlx::Error> {
+        let options = options.clone().disable_statement_logging();
+        let mut connection = within(limit, options.connect()).await?;
+        let who = within(limit, last_row(&mut connection, WHO.to_owned())).await?;
+        let who = who.ok_or(sqlx::Error::RowNotFound)?;
+        let version: String = who.try_get_unchecked(0)?;
+        let dialect = Dialect::of_version(&version);
+        let max_packet: u64 = who.try_get_unchecked(2)?;
+        within(limit, last_row(&mut connection, settings(dialect, commit))).await?;
+        Ok(Self {
+            connection,
+            dialect,
+            max_packet: usize::try_from(max_packet).unwrap_or(usize::MAX),
+            limit,
+            spent: false,
+        })
+    }
+
+    /// Sends a query that changes nothing or is its own transaction; its last row's first column.
+    pub(crate) async fn query(&mut self, sql: String) -> Result<Option<String>, sqlx::Error> {
+        let row = within(self.limit, last_row(&mut self.connection, sql)).await?;
+        row.map(|row| row.try_get_unchecked::<Option<String>, _>(0))
+            .transpose()
+            .map(Option::flatten)
+    }
+
+    /// All rows of a query.
+    pub(crate) async fn rows(&mut self, sql: String) -> Result<Vec<MySqlRow>, sqlx::Error> {
+        within(
+            self.limit,
+            sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.connection),
+        )
+        .await
+    }
+
+    /// Sends a packet whose statement number `commit` is its `COMMIT`, and waits for that to be
+    /// acknowledged; the first column of the last row.
+    pub(crate) async fn packet(
+        &mut self,
+        sql: String,
+        commit: usize,
+    ) -> Result<Option<String>, Failure> {
+        let mut done = 0;
+        let mut last = None;
+        let reading = async {
+            let mut results = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(&mut self.connection);
+            while let Some(result) = results.try_next().await? {
+                match result {
+                    Either::Left(_) => done += 1,
+                    Either::Right(row) => last = Some(row),
+                }
+            }
+            Ok(())
+        };
+        let result = within(self.limit, reading).await;
+        let committed = done > commit;
+        match result {
+            Ok(()) if committed => {}
+            // What fails behind the COMMIT is of no account for this packet.
+            Err(_) if committed => self.spent = true,
+            Ok(()) => {
+                return Err(Failure::Unknown(sqlx::Error::Protocol(
+                    "the server answered fewer statements than it was sent".into(),
+                )));
+            }
+            Err(error) => {
+                let undone =
+                    code_of(&error).filter(|code| done < commit || Meaning::undoes_commit(*code));
+                let Some(code) = undone else {
+                    return Err(Failure::Unknown(error));
+                };
+                return match self.query(rollback(self.dialect).to_owned()).await {
+                    Ok(_) => Err(Failure::RolledBack {
+                        meaning: Meaning::of(code),
+                        error,
+                    }),
+                    Err(_) => Err(Failure::Unknown(error)),
+                };
+            }
+        }
+        last.map(|row| row.try_get_unchecked::<Option<String>, _>(0))
+            .transpose()
+            .map(Option::flatten)
+            .map_err(Failure::Unknown)
+    }
+}
+
+async fn last_row(
+    connection: &mut MySqlConnection,
+    sql: String,
+) -> Result<Option<MySqlRow>, sqlx::Error> {
+    let mut last = None;
+    let mut results = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(connection);
+    while let Some(result) = results.try_next().await? {
+        if let Either::Right(row) = result {
+            last = Some(row);
+        }
+    }
+    Ok(last)
+}
+
+/// Runs `work` for at most `limit`; what it leaves behind then must be dropped.
+async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(sqlx::Error::Io(std::io::Error::new(
+            std::io::ErrorKind::TimedOut,
+            "the server did not answer in time",
+        )))
+    })
+}

@@ -1,0 +1,129 @@
+//! Finding out what became of a batch whose reply was lost.
+//!
+//! The settlement moves the lane's number past the batch, so that a packet which is still on its way
+//! can never run, and so learns whether it has run. It waits while the packet runs, since that holds
+//! the lane's row. Only a settlement whose own commit was acknowledged is believed; running it again
+//! changes nothing.
+
+use std::sync::Arc;
+
+use super::Shared;
+use super::backoff::Backoff;
+use super::request::Group;
+use super::session::Session;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::sql::operation::Operation;
+use crate::sql::packet::{self, FENCED, RowOperation};
+use crate::sql::reply::Reply;
+use crate::sql::session::Commit;
+use crate::token::Token;
+
+/// A batch whose outcome is unknown.
+pub(crate) struct Unsettled {
+    pub(crate) lane: Token,
+    pub(crate) number: u64,
+    pub(crate) batch: Vec<Group>,
+    pub(crate) sent: Moment,
+}
+
+/// What became of it.
+enum Settled {
+    /// It never ran and never can.
+    Fenced,
+    Committed(Reply),
+}
+
+/// Settles until it is settled, however long that takes.
+pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
+    let mut backoff = Backoff::connecting();
+    let mut session = None;
+    loop {
+        let rows = unsettled.batch.iter().map(Group::row).collect();
+        match attempt(
+            &shared,
+            &mut session,
+            (unsettled.lane, unsettled.number),
+            rows,
+        )
+        .await
+        {
+            Ok(Settled::Fenced) => {
+                for group in unsettled.batch {
+                    shared.lane_of(&group.key).put_back([group]);
+                }
+                return;
+            }
+            Ok(Settled::Committed(reply)) => {
+                for (group, row) in unsettled.batch.into_iter().zip(&reply.rows) {
+                    shared.conclude(group, row.as_ref(), unsettled.sent);
+                }
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, batch = unsettled.number, "not settled yet; trying again");
+                session = None;
+                let now = Moment::now();
+                for group in &mut unsettled.batch {
+                    answer_expired(group, now);
+                }
+                tokio::time::sleep(backoff.delay()).await;
+            }
+        }
+    }
+}
+
+/// Tells those whose time is over that the outcome is unknown; it is settled all the same.
+///
+/// A release, a renewal and an acquire have somebody in the client who waits for the truth, however late.
+fn answer_expired(group: &mut Group, now: Moment) {
+    if !matches!(group.operation, Operation::Count(_) | Operation::Touch(_)) {
+        return;
+    }
+    let name = group.key.name.to_string();
+    for member in &mut group.members {
+        if member.expires <= now {
+            member.finish(Err(Error::OutcomeUnknown { name: name.clone() }));
+        }
+    }
+}
+
+async fn attempt(
+    shared: &Shared,
+    session: &mut Option<Session>,
+    (lane, number): (Token, u64),
+    rows: Vec<RowOperation>,
+) -> Result<Settled, sqlx::Error> {
+    let session = match session {
+        Some(session) => session,
+        none => none.insert(
+            Session::open(
+                &shared.options.connect,
+                Commit::Explicit,
+                shared.options.packet_limit,
+            )
+            .await?,
+        ),
+    };
+    let sql = packet::settle_lane(lane, number);
+    // Complete only if the COMMIT at its end was acknowledged.
+    let Some(answer) = session.query(sql).await? else {
+        let fence = packet::fence_lane(lane, number);
+        session.query(fence).await?;
+        return Ok(Settled::Fenced);
+    };
+    let results = answer.strip_prefix('=').unwrap_or_default();
+    if results == FENCED {
+        return Ok(Settled::Fenced);
+    }
+    let recorded = rows.iter().any(|row| row.operation.needs_record());
+    let text = if recorded {
+        Some(results.to_owned())
+    } else {
+        let read = packet::read(&rows, session.dialect);
+        session.query(format!("{read};COMMIT")).await?
+    };
+    text.and_then(|text| Reply::decode(&text, rows.len()))
+        .map(Settled::Committed)
+        .ok_or_else(|| sqlx::Error::Protocol("a batch's results cannot be read".into()))
+}

@@ -1,0 +1,169 @@
+//! What can go wrong, and what to do about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sql::server_error::{self, Meaning, code_of};
+
+/// An error of a lock, a counter, or the client.
+///
+/// That a lock is held is no error for [`try_acquire`](crate::LockRequest::try_acquire), nor is it
+/// one for [`add_within`](crate::Counter::add_within) that the result would leave the range: those
+/// answer with a value.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The name cannot be stored as itself. Nothing was sent.
+    #[error("invalid name {name:?}: {reason}")]
+    InvalidName {
+        /// The name, at most its first 256 characters.
+        name: String,
+        /// What is wrong with it, and what to do.
+        reason: &'static str,
+    },
+    /// An option makes no sense, alone or with the others. Nothing was sent.
+    #[error("invalid {option}: {reason}")]
+    InvalidOption {
+        /// The option's name.
+        option: &'static str,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// The lock was not free within the time that the caller gave.
+    #[error(
+        "timed out waiting for lock {name:?}: held by {} for {remaining:?} more",
+        holder.as_deref().unwrap_or("somebody")
+    )]
+    Timeout {
+        /// The lock's name.
+        name: String,
+        /// Who holds it, and its description, if they could be read.
+        holder: Option<String>,
+        /// How much of the holder's lease was left; it may renew it.
+        remaining: Option<Duration>,
+    },
+    /// The lease is no longer this guard's: it ended, was taken over, or was released by force.
+    #[error("the lease of lock {name:?} was lost: stop what it protected, and acquire it again")]
+    LockLost {
+        /// The lock's name.
+        name: String,
+    },
+    /// The sum does not fit into 64 bits. Nothing was changed.
+    #[error("adding {delta} to counter {name:?}, which is {value}, leaves the 64-bit range")]
+    Overflow {
+        /// The counter's name.
+        name: String,
+        /// Its value.
+        value: i64,
+        /// What was to be added.
+        delta: i64,
+    },
+    /// A transaction holds the row for longer than the request's time limit.
+    #[error(
+        "{name:?} is held by an open transaction: commit or roll that back first (is it your own?)"
+    )]
+    Busy {
+        /// The name of the lock or counter.
+        name: String,
+    },
+    /// The database has no table for locks, or one of another version.
+    #[error("the table t_tag_lock is missing or outdated: call LockClient::migrate() once")]
+    NotMigrated {
+        /// What the server said.
+        #[source]
+        source: Arc<sqlx::Error>,
+    },
+    /// The migration failed.
+    #[error("the migration failed: {source}")]
+    Migrate {
+        /// Why.
+        #[source]
+        source: Arc<sqlx::migrate::MigrateError>,
+    },
+    /// The server takes no writes: it is a replica, or was made read-only.
+    #[error("the server is read-only: connect to the primary, or wait for the failover to end")]
+    ReadOnly {
+        /// What the server said.
+        #[source]
+        source: Arc<sqlx::Error>,
+    },
+    /// The account may not do this.
+    #[error(
+        "access denied: check user and password, and grant SELECT, INSERT, UPDATE on t_tag_lock and \
+         t_tag_lock_lane (DELETE to purge, CREATE to migrate): {source}"
+    )]
+    AccessDenied {
+        /// What the server said.
+        #[source]
+        source: Arc<sqlx::Error>,
+    },
+    /// The server cannot be reached, or did not answer in time.
+    #[error("the server cannot be reached: check the address and whether it runs: {source}")]
+    Unreachable {
+        /// What happened.
+        #[source]
+        source: Arc<sqlx::Error>,
+    },
+    /// The connection broke while the server worked on the request, and whether it was carried out
+    /// could not be found out within the time limit. It is found out in the background.
+    #[error(
+        "the outcome of the request on {name:?} is unknown: read the value before you repeat it"
+    )]
+    OutcomeUnknown {
+        /// The name of the lock or counter.
+        name: String,
+    },
+    /// The client was closed.
+    #[error("the lock client is closed")]
+    Closed,
+    /// The server refused for a reason of its own.
+    #[error("the server refused: {source}")]
+    Database {
+        /// What the server said.
+        #[source]
+        source: Arc<sqlx::Error>,
+    },
+}
+
+impl Error {
+    /// What an error of the driver means to a user of this library.
+    pub(crate) fn from_sqlx(error: sqlx::Error) -> Self {
+        let code = code_of(&error);
+        let source = Arc::new(error);
+        match code {
+            None if is_connection(&source) => Self::Unreachable { source },
+            None => Self::Database { source },
+            Some(server_error::NO_SUCH_TABLE | server_error::BAD_FIELD) => {
+                Self::NotMigrated { source }
+            }
+            Some(code) if server_error::DENIED.contains(&code) => Self::AccessDenied { source },
+            Some(code) => match Meaning::of(code) {
+                Meaning::ReadOnly => Self::ReadOnly { source },
+                Meaning::Gone => Self::Unreachable { source },
+                _ => Self::Database { source },
+            },
+        }
+    }
+
+    /// Whether trying again cannot help.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        match self {
+            Self::NotMigrated { .. } | Self::AccessDenied { .. } => true,
+            Self::Database { source } => {
+                code_of(source).is_some_and(|code| Meaning::of(code) == Meaning::Hopeless)
+            }
+            _ => false,
+        }
+    }
+}
+
+fn is_connection(error: &sqlx::Error) -> bool {
+    matches!(
+        error,
+        sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+    )
+}

@@ -1,0 +1,20 @@
+//! Locks and counters inside MySQL.
+
+mod client;
+mod clock;
+mod counter;
+mod engine;
+mod error;
+mod inspect;
+mod lock;
+mod name;
+mod schema;
+mod sql;
+mod stripe;
+mod token;
+
+pub use self::client::{AtClose, LockClient, LockClientBuilder};
+pub use self::counter::Counter;
+pub use self::error::Error;
+pub use self::inspect::{LockInfo, LockState};
+pub use self::lock::{LeaseView, LockGuard, LockRequest};

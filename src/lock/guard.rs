@@ -1,0 +1,243 @@
+//! A lock that is held.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::lease::Lease;
+use super::registry::Locks;
+use super::turn::Turn;
+use crate::clock::{Moment, micros};
+use crate::engine::outcome::Outcome;
+use crate::engine::request::Request;
+use crate::error::Error;
+use crate::sql::operation::{Operation, Renew, RowKey};
+
+/// A lock that this task holds, until the guard is released or dropped.
+///
+/// Dropping it releases the lock in the background: the drop neither blocks nor needs an await, and
+/// release-on-drop is not immediate. [`release`](Self::release) waits for it and says whether the lock
+/// was still held.
+#[must_use = "if unused, the lock is released at once"]
+pub struct LockGuard {
+    turn: Option<Turn>,
+    lease: Arc<Lease>,
+    fence: u64,
+    signal: CancellationToken,
+    locks: Arc<Locks>,
+}
+
+impl LockGuard {
+    pub(crate) fn new(locks: Arc<Locks>, turn: Turn) -> Self {
+        Self {
+            lease: Arc::clone(&turn.lease),
+            fence: turn.fence,
+            signal: turn.signal.clone(),
+            turn: Some(turn),
+            locks,
+        }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        self.lease.name.as_str()
+    }
+
+    /// The fencing token of this hold: it rises with every hold of this name, in all processes, also
+    /// across a purge, a restart, and a failover. A store that remembers the highest token it saw, and
+    /// refuses lower ones, cannot be written to by a holder whose lease has ended.
+    pub fn fencing_token(&self) -> u64 {
+        self.fence
+    }
+
+    /// Whether the lease is held, as far as this process can know: it was renewed in time, and no
+    /// renewal found it gone.
+    pub fn is_held(&self) -> bool {
+        self.turn.as_ref().is_some_and(Turn::is_held)
+    }
+
+    /// How long the lease can be trusted without a renewal. Zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        if self.is_held() {
+            self.lease.trusted_for()
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Resolves when the lease is lost: taken over, released by force, or not renewed in time.
+    /// It resolves before anybody else can be granted the lock, and not on a release.
+    ///
+    /// # Cancel safety
+    ///
+    /// It can be dropped and called again.
+    pub async fn lost(&self) {
+        self.view().lost().await;
+    }
+
+    /// A token that is cancelled when the lease is lost, for handing on to tasks that work under the
+    /// lock. It is not cancelled by a release.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.signal.clone()
+    }
+
+    /// What of the guard can be shared.
+    pub fn view(&self) -> LeaseView {
+        LeaseView {
+            lease: Arc::clone(&self.lease),
+            fence: self.fence,
+            signal: self.signal.clone(),
+        }
+    }
+
+    /// Makes the lease last for at least `ttl` from now. For leases without automatic renewal.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LockLost`] if it is not ours any more; [`Error::InvalidOption`] if `ttl` is zero or
+    /// longer than ten years; others as the server gives cause for: then the lease is as it was, or
+    /// longer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not take the extension back.
+    pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        if ttl.is_zero() || ttl > crate::client::MAX_DURATION {
+            return Err(Error::InvalidOption {
+                option: "ttl",
+                reason: "use more than zero and at most ten years".to_owned(),
+            });
+        }
+        let lost = || Error::LockLost {
+            name: self.name().to_owned(),
+        };
+        if !self.is_held() {
+            return Err(lost());
+        }
+        let operation = Operation::Renew(Renew {
+            token: self.lease.token,
+            fence: self.lease.fence,
+            ttl: micros(ttl),
+        });
+        let key = RowKey::lock(self.lease.name.clone());
+        let result = self
+            .locks
+            .engine
+            .call(key, Request::Operation(operation))
+            .await;
+        let held =
+            matches!(&result, Ok(answer) if matches!(answer.outcome, Outcome::Leased { .. }));
+        let failed = result.as_ref().err().cloned();
+        super::keeper::renewed(&self.locks, &self.lease, result);
+        match failed {
+            Some(error) => Err(error),
+            None if held => Ok(()),
+            None => Err(lost()),
+        }
+    }
+
+    /// Releases the lock and waits until that is certain. If another task of this process waits for
+    /// it, it may get the lock without a statement.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LockLost`] if the lock was not ours any more: whatever it protected may have been
+    /// touched by somebody else. The new holder's lock is left alone. Others as the server gives cause
+    /// for; the release is then still tried in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not take the release back.
+    pub async fn release(mut self) -> Result<(), Error> {
+        let Some(turn) = self.turn.take() else {
+            return Err(Error::Closed);
+        };
+        let (told, receiver) = oneshot::channel();
+        turn.disarm();
+        Locks::end_turn(&self.locks, &self.lease, Some(told));
+        receiver.await.map_err(|_| Error::Closed)?
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("name", &self.name())
+            .field("fencing_token", &self.fence)
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A view of a lease: whether it is held, and what it is called. It does not hold the lock.
+#[derive(Clone)]
+pub struct LeaseView {
+    lease: Arc<Lease>,
+    fence: u64,
+    signal: CancellationToken,
+}
+
+impl LeaseView {
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        self.lease.name.as_str()
+    }
+
+    /// The fencing token: see [`LockGuard::fencing_token`].
+    pub fn fencing_token(&self) -> u64 {
+        self.fence
+    }
+
+    /// Whether the lease is held: see [`LockGuard::is_held`].
+    pub fn is_held(&self) -> bool {
+        !self.signal.is_cancelled()
+            && self.lease.current_turn() == self.fence
+            && self.lease.is_held()
+    }
+
+    /// Resolves when the lease is lost: see [`LockGuard::lost`]. Never after a release.
+    ///
+    /// # Cancel safety
+    ///
+    /// It can be dropped and called again.
+    pub async fn lost(&self) {
+        loop {
+            if self.lease.current_turn() != self.fence || self.lease.has_ended() {
+                // Released: it cannot be lost any more, unless it was before.
+                return self.signal.cancelled().await;
+            }
+            let left = self.lease.trusted_for();
+            if left.is_zero() {
+                // The keeper says the same in a moment; nobody has to wait for it.
+                match self.lease.locks.upgrade() {
+                    Some(locks) => locks.lose(&self.lease),
+                    None => drop(self.lease.lose()),
+                }
+                return;
+            }
+            tokio::select! {
+                () = self.signal.cancelled() => return,
+                // The clock that counts also runs while the machine sleeps; look at it at times.
+                () = tokio::time::sleep(left.min(Moment::RECHECK)) => {}
+            }
+        }
+    }
+
+    /// The signal as a token: see [`LockGuard::cancellation_token`].
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.signal.clone()
+    }
+}
+
+impl fmt::Debug for LeaseView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseView")
+            .field("name", &self.name())
+            .field("fencing_token", &self.fence)
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}

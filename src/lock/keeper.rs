@@ -1,0 +1,158 @@
+//! Renews all leases of a client, through the lanes, and notices when one has run out.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::lease::Lease;
+use super::registry::Locks;
+use crate::clock::Moment;
+use crate::engine::outcome::{Answer, Outcome};
+use crate::engine::request::{Reply, Request};
+use crate::error::Error;
+use crate::sql::operation::{Operation, Renew, RowKey};
+
+/// The dates of all leases.
+#[derive(Default)]
+pub(crate) struct Keeper {
+    /// By time, and by the lease's number for those of one time.
+    dates: Mutex<BTreeMap<(Moment, u64), Arc<Lease>>>,
+    /// A date came before the earliest one.
+    pub(crate) earlier: Arc<Notify>,
+}
+
+impl Keeper {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Moment, u64), Arc<Lease>>> {
+        self.dates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a lease: renewed at a third of its ttl, or watched until its end.
+    pub(crate) fn add(&self, lease: &Arc<Lease>) {
+        lease.set_date(next_date(lease));
+        let at = lease.date();
+        let mut dates = self.lock();
+        let first = dates.first_key_value().is_none_or(|(key, _)| at < key.0);
+        dates.insert((at, lease.number), Arc::clone(lease));
+        drop(dates);
+        if first {
+            self.earlier.notify_one();
+        }
+    }
+
+    /// The lease has ended: no renewal from here on.
+    pub(crate) fn remove(&self, lease: &Lease) {
+        self.lock().remove(&(lease.date(), lease.number));
+    }
+
+    /// The leases whose date has come.
+    fn take_due(&self, now: Moment) -> Vec<Arc<Lease>> {
+        let mut dates = self.lock();
+        let later = dates.split_off(&(now, u64::MAX));
+        std::mem::replace(&mut *dates, later)
+            .into_values()
+            .collect()
+    }
+
+    fn next(&self) -> Option<Moment> {
+        self.lock().first_key_value().map(|(key, _)| key.0)
+    }
+
+    /// Forgets all leases and gives them out.
+    pub(crate) fn take_all(&self) -> Vec<Arc<Lease>> {
+        std::mem::take(&mut *self.lock()).into_values().collect()
+    }
+}
+
+/// When the lease needs attention next.
+fn next_date(lease: &Lease) -> Moment {
+    let now = Moment::now();
+    let end = now.after(lease.trusted_for());
+    if lease.terms.auto_renew {
+        end.min(now.after(lease.terms.ttl / 3))
+    } else {
+        end
+    }
+}
+
+/// Runs until the client is closed or gone.
+pub(crate) async fn run(locks: Weak<Locks>, earlier: Arc<Notify>, stopped: CancellationToken) {
+    loop {
+        let next = {
+            let Some(locks) = locks.upgrade() else { return };
+            for lease in locks.keeper.take_due(Moment::now()) {
+                attend(&locks, &lease);
+            }
+            locks.keeper.next()
+        };
+        let pause = next.map(Moment::left);
+        tokio::select! {
+            () = stopped.cancelled() => return,
+            () = earlier.notified() => {}
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+        }
+    }
+}
+
+/// Renews a lease whose time has come, or finds that it has run out.
+fn attend(locks: &Arc<Locks>, lease: &Arc<Lease>) {
+    if lease.is_lost() || lease.has_ended() {
+        return;
+    }
+    if lease.trusted_for().is_zero() {
+        locks.lose(lease);
+        return;
+    }
+    if lease.terms.auto_renew {
+        renew(locks, lease);
+    }
+    locks.keeper.add(lease);
+    // It may have ended between the look above and here.
+    if lease.has_ended() {
+        locks.keeper.remove(lease);
+    }
+}
+
+/// Sends one renewal, unless one is on its way.
+fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
+    let Some(ttl) = lease.renewal_ttl() else {
+        return;
+    };
+    if !lease.begin_renewal() {
+        return;
+    }
+    let operation = Operation::Renew(Renew {
+        token: lease.token,
+        fence: lease.fence,
+        ttl,
+    });
+    let expires = Moment::now().after(lease.trusted_for());
+    let (locks_again, kept) = (Arc::clone(locks), Arc::clone(lease));
+    let reply = Reply::Callback(Box::new(move |result| {
+        kept.end_renewal();
+        renewed(&locks_again, &kept, result);
+    }));
+    locks.engine.submit(
+        RowKey::lock(lease.name.clone()),
+        Request::Operation(operation),
+        expires,
+        reply,
+    );
+}
+
+/// Renewed, lost, or unknown. Busy shows as the deadline that stands: it extends nothing.
+pub(super) fn renewed(locks: &Arc<Locks>, lease: &Arc<Lease>, result: Result<Answer, Error>) {
+    match result {
+        Ok(Answer {
+            outcome: Outcome::Leased { remaining, wanted },
+            sent,
+        }) => {
+            lease.extend(sent, remaining);
+            lease.set_wanted(wanted > 0);
+        }
+        Ok(_) => locks.lose(lease),
+        // Unknown: neither lost nor extended; the next date tries again, or finds the end.
+        Err(error) => tracing::warn!(lock = %lease.name, %error, "a renewal failed"),
+    }
+}

@@ -1,0 +1,241 @@
+//! What this process knows of a lease that it holds, and how long it may trust it.
+//!
+//! # Clocks
+//!
+//! The server grants until `now + ttl` by its own clock, at some time after the packet was *sent*.
+//! The holder trusts the lease until the instant of sending + what the server said is left, by a
+//! clock that never steps, less a margin. So its trust ends before anybody else can be granted the
+//! lock, also when the process was paused or cut off. It cannot know that a virtual machine was paused
+//! with its clocks, or that the server's clock was stepped forward: there, only fencing tokens and
+//! verification inside a transaction protect, and they always do.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::place::SLICE;
+use super::registry::Locks;
+use super::request::Terms;
+use crate::clock::{Moment, from_micros, micros};
+use crate::name::Name;
+use crate::token::Token;
+
+/// Trust ends this much before the lease does, or 2 % of the ttl if that is more.
+const MARGIN: Duration = Duration::from_millis(10);
+
+/// A granted lease.
+pub(crate) struct Lease {
+    /// The way back, for a turn that is dropped.
+    pub(crate) locks: Weak<Locks>,
+    /// Tells leases of this process apart.
+    pub(crate) number: u64,
+    pub(crate) name: Name,
+    pub(crate) token: Token,
+    /// The last fencing token of the block that the grant reserved.
+    pub(crate) fence: u64,
+    pub(crate) terms: Terms,
+    pub(crate) granted: Moment,
+    /// Microseconds of [`Moment`] until which the holder may trust it.
+    trusted_until: AtomicI64,
+    /// The fencing token of the current turn.
+    turn: AtomicU64,
+    /// The signal of the current turn. A turn that ended normally never fires.
+    signal: Mutex<CancellationToken>,
+    lost: AtomicBool,
+    ended: AtomicBool,
+    renewing: AtomicBool,
+    /// An operation inside a caller's transaction has used it: it passes in memory no more.
+    in_transaction: AtomicBool,
+    /// Another process waits for the lock.
+    wanted: AtomicBool,
+    /// When to look again whether another process waits, in microseconds of [`Moment`].
+    next_look: AtomicI64,
+    /// Its date with the keeper, in microseconds of [`Moment`].
+    date: AtomicI64,
+}
+
+impl Lease {
+    /// A grant whose packet was sent at `sent` and found `remaining` microseconds left.
+    pub(crate) fn new(
+        locks: Weak<Locks>,
+        name: Name,
+        (token, fence): (Token, u64),
+        terms: Terms,
+        (sent, remaining): (Moment, i64),
+        wanted: bool,
+    ) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let first = fence - u64::from(terms.block().saturating_sub(1));
+        let lease = Self {
+            locks,
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            name,
+            token,
+            fence,
+            terms,
+            granted: sent,
+            trusted_until: AtomicI64::new(0),
+            turn: AtomicU64::new(first),
+            signal: Mutex::default(),
+            lost: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            renewing: AtomicBool::new(false),
+            in_transaction: AtomicBool::new(false),
+            wanted: AtomicBool::new(wanted),
+            next_look: AtomicI64::new(sent.after(SLICE).as_micros()),
+            date: AtomicI64::new(0),
+        };
+        lease.extend(sent, remaining);
+        lease
+    }
+
+    /// Takes in that a packet sent at `sent` found `remaining` microseconds left.
+    pub(crate) fn extend(&self, sent: Moment, remaining: i64) {
+        let left = from_micros(remaining);
+        let margin = MARGIN.max(left / 50);
+        let mut until = sent.after(left.saturating_sub(margin));
+        if let Some(longest) = self.terms.max_hold {
+            until = until.min(self.granted.after(longest));
+        }
+        self.trusted_until
+            .fetch_max(until.as_micros(), Ordering::AcqRel);
+    }
+
+    /// How long it may still be trusted.
+    pub(crate) fn trusted_for(&self) -> Duration {
+        from_micros(self.trusted_until.load(Ordering::Acquire) - Moment::now().as_micros())
+    }
+
+    /// Whether it is still this process's, as far as this process can know.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.lost.load(Ordering::Acquire)
+            && !self.ended.load(Ordering::Acquire)
+            && !self.trusted_for().is_zero()
+    }
+
+    /// The fencing token of the current turn.
+    pub(crate) fn current_turn(&self) -> u64 {
+        self.turn.load(Ordering::Acquire)
+    }
+
+    /// The signal of the current turn.
+    pub(crate) fn signal(&self) -> CancellationToken {
+        self.lock_signal().clone()
+    }
+
+    fn lock_signal(&self) -> MutexGuard<'_, CancellationToken> {
+        self.signal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the next turn of the block, with a signal of its own; `None` if the block is used up.
+    pub(crate) fn next_turn(&self) -> Option<u64> {
+        let turn = self.current_turn();
+        if turn >= self.fence {
+            return None;
+        }
+        *self.lock_signal() = CancellationToken::new();
+        self.turn.store(turn + 1, Ordering::Release);
+        Some(turn + 1)
+    }
+
+    /// The lease is not ours any more: fires the signal, once, and not after a normal end. Whether
+    /// this call was the one.
+    pub(crate) fn lose(&self) -> bool {
+        if self.ended.load(Ordering::Acquire) || self.lost.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        self.lock_signal().cancel();
+        true
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// It was given back: no renewal, no signal from here on.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// It was used inside a caller's transaction: it passes in memory no more.
+    pub(crate) fn use_in_transaction(&self) {
+        self.in_transaction.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn was_in_transaction(&self) -> bool {
+        self.in_transaction.load(Ordering::Acquire)
+    }
+
+    /// Whether another process waits, as far as is known.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_wanted(&self, wanted: bool) {
+        self.wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    /// Whether it is time to look whether another process waits; then the next time is set.
+    pub(crate) fn look_is_due(&self, now: Moment) -> bool {
+        if now.as_micros() < self.next_look.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.next_look
+            .store(now.after(SLICE).as_micros(), Ordering::Relaxed);
+        true
+    }
+
+    pub(crate) fn date(&self) -> Moment {
+        Moment::from_micros(self.date.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_date(&self, at: Moment) {
+        self.date.store(at.as_micros(), Ordering::Relaxed);
+    }
+
+    /// Marks that a renewal is on its way; false if one was already.
+    pub(crate) fn begin_renewal(&self) -> bool {
+        !self.renewing.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn end_renewal(&self) {
+        self.renewing.store(false, Ordering::Release);
+    }
+
+    /// For how long a renewal asks now, in microseconds; `None` once the longest hold is reached.
+    pub(crate) fn renewal_ttl(&self) -> Option<i64> {
+        let ttl = match self.terms.max_hold {
+            None => self.terms.ttl,
+            Some(longest) => {
+                let left = self.granted.after(longest).left();
+                if left.is_zero() {
+                    return None;
+                }
+                self.terms.ttl.min(left)
+            }
+        };
+        Some(micros(ttl))
+    }
+
+    /// What is left of the minimum hold, in microseconds.
+    pub(crate) fn hold_left(&self) -> i64 {
+        micros(self.granted.after(self.terms.hold_at_least).left())
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", &self.name)
+            .field("fence", &self.fence)
+            .field("turn", &self.current_turn())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,14 @@
+//! Locks: asking, waiting, holding, renewing, passing on.
+
+mod guard;
+mod keeper;
+mod lease;
+mod place;
+pub(crate) mod registry;
+mod request;
+mod turn;
+mod watcher;
+
+pub use self::guard::{LeaseView, LockGuard};
+pub use self::request::LockRequest;
+pub(crate) use self::request::Terms;

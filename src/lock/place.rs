@@ -1,0 +1,372 @@
+//! One name as this process sees it: who waits for it here, and what is going on about it.
+//!
+//! Plain data and decisions, without I/O: what is to be done comes out as [`Action`]s, which
+//! [`super::registry`] carries out after it has let go of its lock.
+//!
+//! ```text
+//!            ask              granted
+//!   Idle ──────────▶ Asking ──────────▶ Held ──┐ next turn, in memory
+//!    ▲                │ ▲                │ ▲───┘
+//!    │         refused│ │free            │ release through the table
+//!    │                ▼ │                ▼
+//!    └───────────── Watching ◀─────── Releasing
+//!      nobody waits          wanted by another process
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::lease::Lease;
+use super::request::Terms;
+use super::turn::Turn;
+use crate::clock::{Moment, from_micros};
+use crate::error::Error;
+use crate::sql::reply::RowState;
+
+/// A waiting process looks at the row again after an eighth of the time for which nothing has
+/// changed, within these bounds.
+const LOOK_FIRST: Duration = Duration::from_millis(1);
+const LOOK_LAST: Duration = Duration::from_millis(100);
+/// How long a process keeps a lock in memory while another one waits for it.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
+/// How long a process that gave way waits for another one to take the lock: longer than the
+/// longest pause between two looks.
+const GIVE_WAY: Duration = Duration::from_millis(150);
+/// For how long a waiting process is known to wait.
+pub(crate) const WANT: Duration = Duration::from_secs(10);
+
+/// A task that waits.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub(crate) id: u64,
+    pub(crate) terms: Terms,
+    /// It takes the next answer, whatever it is.
+    pub(crate) once: bool,
+    pub(crate) reply: oneshot::Sender<Result<Option<Turn>, Error>>,
+}
+
+#[derive(Debug)]
+pub(crate) enum State {
+    Idle,
+    /// An acquire for the first waiter is on its way.
+    Asking,
+    Held(Arc<Lease>),
+    /// A release is on its way; nobody asks before it is known.
+    Releasing,
+    /// Somebody else holds it, or is about to: we look at the row from time to time.
+    Watching,
+}
+
+/// What was seen of the row.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    fence: u64,
+    changed: Moment,
+    /// When to look again.
+    pub(crate) next: Moment,
+    /// Another process goes first until then, unless the fence moves.
+    give_way: Option<Moment>,
+    /// Until when the others know that we wait.
+    wanted: Moment,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Ask(Terms),
+    /// Give a lease back; `announce`: the place waits to hear of it.
+    Release {
+        lease: Arc<Lease>,
+        announce: bool,
+    },
+    /// Say in the row that this process waits.
+    Want,
+    /// Wake the watcher: a place has a new time to look.
+    Watch,
+    /// Find out whether another process waits.
+    LookForOthers(Arc<Lease>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) waiters: VecDeque<Waiter>,
+    pub(crate) state: State,
+    pub(crate) watch: Watch,
+}
+
+impl Place {
+    pub(crate) fn new(now: Moment) -> Self {
+        Self {
+            waiters: VecDeque::new(),
+            state: State::Idle,
+            watch: Watch {
+                fence: 0,
+                changed: now,
+                next: now,
+                give_way: None,
+                wanted: now,
+            },
+        }
+    }
+
+    /// A task wants the lock. `None`: it waits now; otherwise the waiter is given back, because it
+    /// would have to wait and does not want to.
+    pub(crate) fn enter(&mut self, waiter: Waiter, actions: &mut Vec<Action>) -> Option<Waiter> {
+        let taken = matches!(self.state, State::Held(_) | State::Asking);
+        if waiter.once && (taken || !self.waiters.is_empty()) {
+            return Some(waiter);
+        }
+        let ask = match self.state {
+            State::Idle => true,
+            State::Watching => waiter.once,
+            _ => false,
+        };
+        self.waiters.push_back(waiter);
+        if ask {
+            self.ask(actions);
+        }
+        None
+    }
+
+    /// Sends an acquire for the first waiter.
+    fn ask(&mut self, actions: &mut Vec<Action>) {
+        match self.waiters.front() {
+            Some(first) => {
+                self.state = State::Asking;
+                actions.push(Action::Ask(first.terms.clone()));
+            }
+            None => self.state = State::Idle,
+        }
+    }
+
+    /// A waiter's time is over, or it went away. Whether it stays for the answer that is on its way.
+    pub(crate) fn leave(&mut self, id: u64, stay: bool) -> bool {
+        let Some(position) = self.waiters.iter().position(|waiter| waiter.id == id) else {
+            return true;
+        };
+        if stay && position == 0 && matches!(self.state, State::Asking) {
+            self.waiters[0].once = true;
+            return true;
+        }
+        self.waiters.remove(position);
+        false
+    }
+
+    /// The server granted the lock.
+    pub(crate) fn granted(&mut self, lease: Arc<Lease>, now: Moment, actions: &mut Vec<Action>) {
+        self.watch.fence = lease.fence;
+        self.watch.changed = now;
+        self.watch.give_way = None;
+        if lease.is_held() && self.hand(&lease) {
+            // Levels of one owner do not queue behind each other: each has a place for its request only.
+            self.state = match lease.terms.owner {
+                Some(_) => State::Idle,
+                None => State::Held(lease),
+            };
+            return;
+        }
+        // Nobody is there to take it, or it came too late to be trusted.
+        self.give_back(lease, actions);
+    }
+
+    /// Gives the current turn to the first waiter that takes it on the lease's terms.
+    fn hand(&mut self, lease: &Arc<Lease>) -> bool {
+        while let Some(first) = self.waiters.front() {
+            if first.terms != lease.terms {
+                return false;
+            }
+            let Some(waiter) = self.waiters.pop_front() else {
+                return false;
+            };
+            match waiter.reply.send(Ok(Some(Turn::current(lease)))) {
+                Ok(()) => return true,
+                // It went away in this moment: the turn is the next one's.
+                Err(Ok(Some(turn))) => turn.disarm(),
+                Err(_) => {}
+            }
+        }
+        false
+    }
+
+    fn give_back(&mut self, lease: Arc<Lease>, actions: &mut Vec<Action>) {
+        lease.end();
+        self.state = State::Releasing;
+        actions.push(Action::Release {
+            lease,
+            announce: true,
+        });
+    }
+
+    /// The server refused: somebody else holds the lock, or a transaction the row (`None`).
+    pub(crate) fn refused(
+        &mut self,
+        row: Option<&RowState>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut waiting = VecDeque::with_capacity(self.waiters.len());
+        for waiter in self.waiters.drain(..) {
+            if waiter.once {
+                // Who asked may have gone away.
+                drop(waiter.reply.send(Ok(None)));
+            } else {
+                waiting.push_back(waiter);
+            }
+        }
+        self.waiters = waiting;
+        if self.waiters.is_empty() {
+            self.state = State::Idle;
+            return;
+        }
+        self.state = State::Watching;
+        self.note(row, now);
+        actions.push(Action::Watch);
+        if self.watch.wanted <= now && row.is_some() {
+            self.watch.wanted = now.after(WANT);
+            actions.push(Action::Want);
+        }
+    }
+
+    /// Takes in what the row shows, and sets the time of the next look.
+    fn note(&mut self, row: Option<&RowState>, now: Moment) {
+        let watch = &mut self.watch;
+        if let Some(row) = row
+            && row.fence != watch.fence
+        {
+            watch.fence = row.fence;
+            watch.changed = now;
+            watch.give_way = None;
+        }
+        let pause = (now.since(watch.changed) / 8).clamp(LOOK_FIRST, LOOK_LAST);
+        watch.next = now.after(pause);
+        if let Some(row) = row
+            && row.remaining > 0
+        {
+            watch.next = watch.next.min(now.after(from_micros(row.remaining)));
+        }
+    }
+
+    /// The watcher looked at the row.
+    pub(crate) fn looked(
+        &mut self,
+        row: Option<&RowState>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        if !matches!(self.state, State::Watching) {
+            return;
+        }
+        if self.waiters.is_empty() && self.watch.give_way.is_none_or(|until| until <= now) {
+            self.state = State::Idle;
+            return;
+        }
+        let free = row.is_none_or(RowState::is_free);
+        self.note(row, now);
+        let give_way = self.watch.give_way.is_some_and(|until| until > now);
+        if free && !give_way && !self.waiters.is_empty() {
+            self.watch.give_way = None;
+            self.ask(actions);
+        } else if !free && !self.waiters.is_empty() && self.watch.wanted <= now {
+            self.watch.wanted = now.after(WANT);
+            actions.push(Action::Want);
+        }
+    }
+
+    /// The holder of the current turn is done with it. Whether the lock passed on in memory;
+    /// otherwise it is released through the table.
+    pub(crate) fn end_turn(
+        &mut self,
+        lease: &Arc<Lease>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let current = matches!(&self.state, State::Held(held) if Arc::ptr_eq(held, lease));
+        if !current {
+            // It was lost before, and the place has gone on without it.
+            if !lease.has_ended() {
+                actions.push(give_back_quietly(lease));
+            }
+            return false;
+        }
+        if self.may_pass(lease, now) {
+            if lease.look_is_due(now) {
+                actions.push(Action::LookForOthers(Arc::clone(lease)));
+            }
+            if lease.next_turn().is_some() && self.hand(lease) {
+                return true;
+            }
+        }
+        self.give_back(Arc::clone(lease), actions);
+        false
+    }
+
+    fn may_pass(&self, lease: &Lease, now: Moment) -> bool {
+        let others = lease.is_wanted() && now.since(lease.granted) >= SLICE;
+        !others
+            && lease.terms.may_pass()
+            && !lease.was_in_transaction()
+            && lease.is_held()
+            && self
+                .waiters
+                .front()
+                .is_some_and(|waiter| waiter.terms == lease.terms)
+    }
+
+    /// The release is known. `row`: as it is now, if it was ours.
+    pub(crate) fn released(
+        &mut self,
+        wanted: bool,
+        fence: Option<u64>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        if !matches!(self.state, State::Releasing) {
+            return;
+        }
+        if wanted {
+            // Another process waits: it goes first, once, unless it does not come.
+            self.watch.fence = fence.unwrap_or(self.watch.fence);
+            self.watch.changed = now;
+            self.watch.give_way = Some(now.after(GIVE_WAY));
+            self.watch.next = now.after(LOOK_FIRST);
+            self.state = State::Watching;
+            actions.push(Action::Watch);
+        } else {
+            self.ask(actions);
+        }
+    }
+
+    /// The lease is lost while a task still holds its guard: the others ask the table.
+    pub(crate) fn lost(&mut self, lease: &Arc<Lease>, actions: &mut Vec<Action>) {
+        if matches!(&self.state, State::Held(held) if Arc::ptr_eq(held, lease)) {
+            self.ask(actions);
+        }
+    }
+
+    /// Nothing can be had from the server: everybody is told.
+    pub(crate) fn fail(&mut self, error: &Error) {
+        for waiter in self.waiters.drain(..) {
+            drop(waiter.reply.send(Err(error.clone())));
+        }
+        if !matches!(self.state, State::Held(_) | State::Releasing) {
+            self.state = State::Idle;
+        }
+    }
+
+    /// Nobody waits, and nothing is going on.
+    pub(crate) fn is_done(&self) -> bool {
+        self.waiters.is_empty() && matches!(self.state, State::Idle)
+    }
+}
+
+/// Ends a lease of which no place needs to hear.
+pub(crate) fn give_back_quietly(lease: &Arc<Lease>) -> Action {
+    lease.end();
+    Action::Release {
+        lease: Arc::clone(lease),
+        announce: false,
+    }
+}

@@ -1,0 +1,502 @@
+//! All locks of one client: who waits, who holds, and what is on its way.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::keeper::Keeper;
+use super::lease::Lease;
+use super::place::{Action, Place, State, WANT, Waiter, give_back_quietly};
+use super::request::Terms;
+use super::turn::Turn;
+use crate::clock::{Moment, micros};
+use crate::engine::Engine;
+use crate::engine::outcome::{Answer, Outcome, Seen};
+use crate::engine::request::{Reply, Request};
+use crate::error::Error;
+use crate::name::Name;
+use crate::sql::operation::{Acquire, Operation, Release, RowKey, Want};
+use crate::token::Token;
+
+/// How long a task waits for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Not,
+    For(Duration),
+    Forever,
+}
+
+/// The place of a name; requests of an owner have one each, since they do not exclude each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PlaceKey {
+    pub(crate) name: Name,
+    alone: Option<u64>,
+}
+
+#[derive(Default)]
+struct Places {
+    map: HashMap<PlaceKey, Place>,
+    /// Those that look at their row from time to time.
+    watching: HashSet<PlaceKey>,
+    closed: bool,
+}
+
+/// The locks of one client.
+pub(crate) struct Locks {
+    pub(crate) engine: Arc<Engine>,
+    /// Who the client is, for others to see.
+    held_by: Arc<str>,
+    places: Mutex<Places>,
+    pub(crate) keeper: Keeper,
+    /// A place has a new time to look.
+    pub(crate) watch: Arc<Notify>,
+    pub(crate) stopped: CancellationToken,
+    next_id: AtomicU64,
+}
+
+impl Locks {
+    pub(crate) fn start(engine: Arc<Engine>, held_by: &str) -> Arc<Self> {
+        let runtime = engine.runtime().clone();
+        let locks = Arc::new(Self {
+            engine,
+            held_by: held_by.into(),
+            places: Mutex::default(),
+            keeper: Keeper::default(),
+            watch: Arc::default(),
+            stopped: CancellationToken::new(),
+            next_id: AtomicU64::new(0),
+        });
+        runtime.spawn(super::keeper::run(
+            Arc::downgrade(&locks),
+            Arc::clone(&locks.keeper.earlier),
+            locks.stopped.clone(),
+        ));
+        runtime.spawn(super::watcher::run(
+            Arc::downgrade(&locks),
+            Arc::clone(&locks.watch),
+            locks.stopped.clone(),
+        ));
+        locks
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        // No place is left half changed: decisions do not panic.
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Acquires a lock; `None` when it is held and the wait is over.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        name: Name,
+        terms: Terms,
+        wait: Wait,
+    ) -> Result<Option<Turn>, Error> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let key = PlaceKey {
+            name,
+            alone: terms.owner.map(|_| id),
+        };
+        let now = Moment::now();
+        let (reply, mut receiver) = oneshot::channel();
+        let waiter = Waiter {
+            id,
+            terms,
+            once: wait == Wait::Not,
+            reply,
+        };
+        let refused = self.change(&key, |place, actions| {
+            place
+                .get_or_insert_with(|| Place::new(now))
+                .enter(waiter, actions)
+                .is_some()
+        })?;
+        if refused {
+            return Ok(None);
+        }
+        // From here on, dropping this future takes the waiter out of the queue.
+        let ticket = Ticket {
+            locks: self,
+            key: &key,
+            id,
+        };
+        let answer = match wait {
+            Wait::Not | Wait::Forever => (&mut receiver).await,
+            Wait::For(wait) => match tokio::time::timeout(wait, &mut receiver).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    // An answer that is on its way is waited for: a short wait is one attempt.
+                    if ticket.leave(true) {
+                        (&mut receiver).await
+                    } else {
+                        Ok(Ok(None))
+                    }
+                }
+            },
+        };
+        answer.map_err(|_| Error::Closed)?
+    }
+
+    /// Changes a place, and carries out what follows from that. `change` gets the map's entry, which
+    /// it may fill.
+    fn change<T>(
+        self: &Arc<Self>,
+        key: &PlaceKey,
+        change: impl FnOnce(&mut Option<Place>, &mut Vec<Action>) -> T,
+    ) -> Result<T, Error> {
+        let mut actions = Vec::new();
+        let result = {
+            let mut places = self.lock();
+            if places.closed {
+                return Err(Error::Closed);
+            }
+            let mut place = places.map.remove(key);
+            let result = change(&mut place, &mut actions);
+            if let Some(place) = place
+                && !place.is_done()
+            {
+                if matches!(place.state, State::Watching) {
+                    places.watching.insert(key.clone());
+                } else {
+                    places.watching.remove(key);
+                }
+                places.map.insert(key.clone(), place);
+            } else {
+                places.watching.remove(key);
+            }
+            result
+        };
+        self.carry_out(key, actions);
+        Ok(result)
+    }
+
+    fn carry_out(self: &Arc<Self>, key: &PlaceKey, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Ask(terms) => self.ask(key, terms),
+                Action::Release { lease, announce } => {
+                    self.release(announce.then(|| key.clone()), &lease, None);
+                }
+                Action::Want => self.want(&key.name),
+                Action::Watch => self.watch.notify_one(),
+                Action::LookForOthers(lease) => self.look_for_others(lease),
+            }
+        }
+    }
+
+    /// Sends an acquire; its answer comes back to the place.
+    fn ask(self: &Arc<Self>, key: &PlaceKey, terms: Terms) {
+        let token = terms.owner.unwrap_or_else(Token::random);
+        let operation = Operation::Acquire(Acquire {
+            token,
+            ttl: micros(terms.ttl.max(terms.hold_at_least)),
+            block: terms.block(),
+            reentrant: terms.owner.is_some(),
+            mark: rand::random(),
+            description: Arc::clone(&terms.description),
+            held_by: Arc::clone(&self.held_by),
+        });
+        let limit = Moment::now().after(self.engine.request_limit());
+        let (locks, place) = (Arc::clone(self), key.clone());
+        let reply = Reply::Callback(Box::new(move |result| {
+            locks.asked(&place, token, terms, result);
+        }));
+        self.engine.submit(
+            RowKey::lock(key.name.clone()),
+            Request::Operation(operation),
+            limit,
+            reply,
+        );
+    }
+
+    /// The answer to an acquire.
+    fn asked(
+        self: &Arc<Self>,
+        key: &PlaceKey,
+        token: Token,
+        terms: Terms,
+        result: Result<Answer, Error>,
+    ) {
+        let now = Moment::now();
+        let mut lease = None;
+        if let Ok(Answer {
+            outcome:
+                Outcome::Granted {
+                    fence,
+                    remaining,
+                    wanted,
+                },
+            sent,
+        }) = &result
+        {
+            let granted = Arc::new(Lease::new(
+                Arc::downgrade(self),
+                key.name.clone(),
+                (token, *fence),
+                terms,
+                (*sent, *remaining),
+                *wanted > 0,
+            ));
+            self.keeper.add(&granted);
+            lease = Some(granted);
+        }
+        let granted = lease.clone();
+        let known = self.change(key, |place, actions| {
+            let Some(place) = place else {
+                return false;
+            };
+            match (&result, lease) {
+                (Ok(_), Some(lease)) => place.granted(lease, now, actions),
+                (Ok(answer), None) => {
+                    let row = match &answer.outcome {
+                        Outcome::Held(row) => Some(row),
+                        _ => None,
+                    };
+                    place.refused(row, now, actions);
+                }
+                (Err(error), _) => place.fail(error),
+            }
+            true
+        });
+        // The client was closed meanwhile, or the place is gone: nobody is there to take it.
+        if !known.unwrap_or(false)
+            && let Some(lease) = granted
+        {
+            lease.end();
+            self.release(None, &lease, None);
+        }
+    }
+
+    /// Ends a task's turn. `told` learns whether the lock was still ours.
+    pub(crate) fn end_turn(
+        locks: &Arc<Self>,
+        lease: &Arc<Lease>,
+        told: Option<oneshot::Sender<Result<(), Error>>>,
+    ) {
+        let key = PlaceKey {
+            name: lease.name.clone(),
+            alone: None,
+        };
+        let now = Moment::now();
+        let mut told = told;
+        let mut actions = Vec::new();
+        let passed = {
+            let mut places = locks.lock();
+            match places.map.get_mut(&key) {
+                Some(place) if lease.terms.owner.is_none() => {
+                    place.end_turn(lease, now, &mut actions)
+                }
+                _ => {
+                    if !lease.has_ended() {
+                        actions.push(give_back_quietly(lease));
+                    }
+                    false
+                }
+            }
+        };
+        if passed {
+            if let Some(told) = told.take() {
+                // Who releases may have gone away.
+                drop(told.send(Ok(())));
+            }
+        }
+        for action in actions {
+            match action {
+                Action::Release { lease, announce } => {
+                    locks.release(announce.then(|| key.clone()), &lease, told.take());
+                }
+                other => locks.carry_out(&key, vec![other]),
+            }
+        }
+        if let Some(told) = told {
+            let name = lease.name.to_string();
+            drop(told.send(Err(Error::LockLost { name })));
+        }
+    }
+
+    /// Sends a release. It is tried until it is known, or the lease has ended by itself.
+    fn release(
+        self: &Arc<Self>,
+        key: Option<PlaceKey>,
+        lease: &Arc<Lease>,
+        told: Option<oneshot::Sender<Result<(), Error>>>,
+    ) {
+        self.keeper.remove(lease);
+        let operation = Operation::Release(Release {
+            token: lease.token,
+            fence: lease.fence,
+            used: lease.current_turn(),
+            hold: lease.hold_left(),
+            mark: rand::random(),
+        });
+        let expires = Moment::now()
+            .after(lease.trusted_for())
+            .after(self.engine.request_limit());
+        let (locks, name) = (Arc::clone(self), lease.name.clone());
+        let reply = Reply::Callback(Box::new(move |result| {
+            let (wanted, fence) = match &result {
+                Ok(Answer {
+                    outcome: Outcome::Released { fence, wanted },
+                    ..
+                }) => (*wanted > 0, Some(*fence)),
+                _ => (false, None),
+            };
+            if let Some(key) = key {
+                let now = Moment::now();
+                // A closed client has no places any more.
+                let _ = locks.change(&key, |place, actions| {
+                    if let Some(place) = place {
+                        place.released(wanted, fence, now, actions);
+                    }
+                });
+            }
+            let result = match result {
+                Ok(Answer {
+                    outcome: Outcome::Released { .. },
+                    ..
+                }) => Ok(()),
+                Ok(_) => Err(Error::LockLost {
+                    name: name.to_string(),
+                }),
+                Err(error) => Err(error),
+            };
+            match told {
+                Some(told) => drop(told.send(result)),
+                None => {
+                    if let Err(error) = result {
+                        tracing::debug!(lock = %name, %error, "a dropped guard was not released");
+                    }
+                }
+            }
+        }));
+        self.engine.submit(
+            RowKey::lock(lease.name.clone()),
+            Request::Operation(operation),
+            expires,
+            reply,
+        );
+    }
+
+    /// Says in the row that this process waits, so that its holder does not keep it in memory.
+    fn want(&self, name: &Name) {
+        self.engine.submit(
+            RowKey::lock(name.clone()),
+            Request::Operation(Operation::Want(Want { wait: micros(WANT) })),
+            Moment::now().after(self.engine.request_limit()),
+            // If it fails, the wait is longer, and no less safe.
+            Reply::Callback(Box::new(drop)),
+        );
+    }
+
+    fn look_for_others(self: &Arc<Self>, lease: Arc<Lease>) {
+        let engine = Arc::clone(&self.engine);
+        self.engine.runtime().spawn(async move {
+            if let Ok(seen) = engine.look(vec![RowKey::lock(lease.name.clone())]).await
+                && let Some(row) = seen.first().and_then(|seen| seen.row)
+            {
+                lease.set_wanted(row.wanted > 0);
+            }
+        });
+    }
+
+    /// A renewal, or the clock, found that the lease is not ours any more.
+    pub(crate) fn lose(self: &Arc<Self>, lease: &Arc<Lease>) {
+        if !lease.lose() {
+            return;
+        }
+        tracing::warn!(lock = %lease.name, "a lease was lost");
+        let key = PlaceKey {
+            name: lease.name.clone(),
+            alone: None,
+        };
+        let _ = self.change(&key, |place, actions| {
+            if let Some(place) = place {
+                place.lost(lease, actions);
+            }
+        });
+    }
+
+    /// The names to look at now, and when to look next.
+    pub(crate) fn due(&self, now: Moment) -> (Vec<PlaceKey>, Option<Moment>) {
+        let places = self.lock();
+        let mut due = Vec::new();
+        let mut next: Option<Moment> = None;
+        for key in &places.watching {
+            let Some(place) = places.map.get(key) else {
+                continue;
+            };
+            if place.watch.next <= now {
+                due.push(key.clone());
+            } else {
+                next = Some(next.map_or(place.watch.next, |next| next.min(place.watch.next)));
+            }
+        }
+        (due, next)
+    }
+
+    /// What the watcher saw.
+    pub(crate) fn looked(self: &Arc<Self>, keys: Vec<PlaceKey>, seen: &[Seen]) {
+        let now = Moment::now();
+        for (key, seen) in keys.iter().zip(seen) {
+            let _ = self.change(key, |place, actions| {
+                if let Some(place) = place {
+                    place.looked(seen.row.as_ref(), now, actions);
+                }
+            });
+        }
+    }
+
+    /// Stops: who waits is told, and who holds is released or kept.
+    pub(crate) fn close(self: &Arc<Self>, release: bool) {
+        let map = {
+            let mut places = self.lock();
+            places.closed = true;
+            std::mem::take(&mut places.map)
+        };
+        for (_, mut place) in map {
+            place.fail(&Error::Closed);
+        }
+        for lease in self.keeper.take_all() {
+            if release && !lease.has_ended() {
+                lease.lose();
+                lease.end();
+                self.release(None, &lease, None);
+            }
+        }
+        self.stopped.cancel();
+    }
+}
+
+/// A waiter's place in the queue, given up on drop.
+struct Ticket<'l> {
+    locks: &'l Arc<Locks>,
+    key: &'l PlaceKey,
+    id: u64,
+}
+
+impl Ticket<'_> {
+    /// Leaves the queue. Whether an answer is on its way, if that is to be waited for.
+    fn leave(&self, stay: bool) -> bool {
+        self.locks
+            .change(self.key, |place, _| match place {
+                Some(place) => place.leave(self.id, stay),
+                None => true,
+            })
+            .unwrap_or(true)
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.leave(false);
+    }
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        self.stopped.cancel();
+    }
+}

@@ -1,0 +1,244 @@
+//! Asking for a lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::guard::LockGuard;
+use super::registry::Wait;
+use crate::client::{LockClient, MAX_DURATION};
+use crate::error::Error;
+use crate::name::Name;
+use crate::token::Token;
+
+/// How many fencing tokens a grant reserves for turns in memory.
+const BLOCK: u32 = 65_536;
+/// The longest description, in characters: the width of its column.
+const MAX_DESCRIPTION: usize = 255;
+/// A shorter lease could not be told from a slow packet.
+const MIN_TTL: Duration = Duration::from_millis(50);
+
+/// On what terms a lock is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) ttl: Duration,
+    pub(crate) auto_renew: bool,
+    pub(crate) hold_at_least: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) description: Arc<str>,
+    pub(crate) owner: Option<Token>,
+}
+
+impl Terms {
+    /// Whether a lease on these terms may pass from task to task in memory.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.auto_renew
+            && self.owner.is_none()
+            && self.hold_at_least.is_zero()
+            && self.max_hold.is_none()
+    }
+
+    /// How many fencing tokens the grant reserves.
+    pub(crate) fn block(&self) -> u32 {
+        if self.may_pass() { BLOCK } else { 1 }
+    }
+}
+
+/// A lock to be acquired: built by [`LockClient::lock`], sent by [`acquire`](Self::acquire),
+/// [`try_acquire`](Self::try_acquire) or [`run`](Self::run).
+#[derive(Debug)]
+#[must_use = "a lock request does nothing until it is acquired"]
+pub struct LockRequest<'c> {
+    client: &'c LockClient,
+    name: String,
+    ttl: Duration,
+    wait: Option<Duration>,
+    auto_renew: bool,
+    hold_at_least: Duration,
+    max_hold: Option<Duration>,
+    description: String,
+    owner: Option<String>,
+}
+
+impl<'c> LockRequest<'c> {
+    pub(crate) fn new(client: &'c LockClient, name: &str) -> Self {
+        Self {
+            client,
+            name: name.to_owned(),
+            ttl: client.default_ttl(),
+            wait: None,
+            auto_renew: true,
+            hold_at_least: Duration::ZERO,
+            max_hold: None,
+            description: String::new(),
+            owner: None,
+        }
+    }
+
+    /// How long the lease lasts if it is not renewed: for so long the lock stays taken when its
+    /// holder dies. Defaults to 30 s, or to what the client was built with; at least 50 ms.
+    ///
+    /// On a server that fails over automatically, make it longer than a failover takes.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long [`acquire`](Self::acquire) waits for the lock. Defaults to waiting for ever.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Whether the lease is renewed as long as the guard lives, at a third of the ttl. Defaults to
+    /// true. Without it the lease ends after the ttl, unless [`LockGuard::extend`] is called.
+    pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+        self.auto_renew = auto_renew;
+        self
+    }
+
+    /// An upper bound of the whole hold: the lease is not renewed past it, and is lost then.
+    /// Defaults to none.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// The lock stays taken for at least this long after the grant, even if it is released before:
+    /// a job that many machines start at about the same time then runs once. Defaults to zero.
+    pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
+        self.hold_at_least = hold_at_least;
+        self
+    }
+
+    /// What the lock is held for: shown by [`LockClient::inspect`], and in the error of those who
+    /// wait in vain. At most 255 characters. Defaults to nothing.
+    pub fn description(mut self, description: impl Into<String>) -> Self {
+        self.description = description.into();
+        self
+    }
+
+    /// Makes the lock re-entrant: whoever names the same owner id, in this process or in another,
+    /// acquires it again while it is held; it is free after as many releases.
+    ///
+    /// All levels share one lease and one fencing token.
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// Acquires the lock, and waits for it as long as [`wait`](Self::wait) says. Tasks of one
+    /// process are served in the order in which they asked. Waiting holds no connection.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] when the lock was not free in time; [`Error::InvalidName`] and
+    /// [`Error::InvalidOption`] before anything is sent; others as the server gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the queue; a grant that is on its way is released.
+    pub async fn acquire(self) -> Result<LockGuard, Error> {
+        let wait = match self.wait {
+            Some(wait) => Wait::For(wait),
+            None => Wait::Forever,
+        };
+        match self.send(wait).await? {
+            Some(guard) => Ok(guard),
+            // Only a request that does not wait ends without a guard.
+            None => Err(Error::Closed),
+        }
+    }
+
+    /// Acquires the lock if it is free; `None` if it is held. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), but never [`Error::Timeout`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases a grant that is on its way.
+    pub async fn try_acquire(self) -> Result<Option<LockGuard>, Error> {
+        self.send(Wait::Not).await
+    }
+
+    /// Acquires the lock, runs `work`, and releases. When the lease is lost, `work` is cancelled at
+    /// its next await.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LockLost`] if the lease was lost before `work` ended or before it was released;
+    /// otherwise as [`acquire`](Self::acquire). What `work` returns is handed through.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work` and releases the lock. A panic in `work` releases it too.
+    pub async fn run<F, T>(
+        self,
+        work: impl FnOnce(super::guard::LeaseView) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = T>,
+    {
+        let guard = self.acquire().await?;
+        let name = guard.name().to_owned();
+        let work = work(guard.view());
+        tokio::select! {
+            // A lease that is lost in the same moment counts as lost.
+            biased;
+            () = guard.lost() => Err(Error::LockLost { name }),
+            result = work => {
+                guard.release().await?;
+                Ok(result)
+            }
+        }
+    }
+
+    async fn send(self, wait: Wait) -> Result<Option<LockGuard>, Error> {
+        let name = Name::new(&self.name)?;
+        let terms = self.terms()?;
+        self.client.acquire(name, terms, wait).await
+    }
+
+    /// Checks the options against each other.
+    fn terms(&self) -> Result<Terms, Error> {
+        let invalid = |option, reason: String| Err(Error::InvalidOption { option, reason });
+        if self.ttl < MIN_TTL {
+            return invalid(
+                "ttl",
+                format!("{:?} is too short; use at least {MIN_TTL:?}", self.ttl),
+            );
+        }
+        for (option, value) in [("ttl", self.ttl), ("hold_at_least", self.hold_at_least)] {
+            if value > MAX_DURATION {
+                return invalid(option, format!("{value:?} is longer than {MAX_DURATION:?}"));
+            }
+        }
+        if let Some(max_hold) = self.max_hold
+            && (max_hold < self.hold_at_least || max_hold < MIN_TTL)
+        {
+            return invalid(
+                "max_hold",
+                format!("{max_hold:?} is shorter than hold_at_least, or than {MIN_TTL:?}"),
+            );
+        }
+        if self.description.chars().count() > MAX_DESCRIPTION {
+            return invalid(
+                "description",
+                format!("it is longer than {MAX_DESCRIPTION} characters; shorten it"),
+            );
+        }
+        if self.owner.as_deref() == Some("") {
+            return invalid("owner", "it is empty; name one".to_owned());
+        }
+        Ok(Terms {
+            // A lease that ended before the minimum hold would free the lock too early.
+            ttl: self.ttl,
+            auto_renew: self.auto_renew,
+            hold_at_least: self.hold_at_least,
+            max_hold: self.max_hold,
+            description: self.description.as_str().into(),
+            owner: self.owner.as_deref().map(Token::of_owner),
+        })
+    }
+}

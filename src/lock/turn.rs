@@ -1,0 +1,50 @@
+//! A task's turn with a lease.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::lease::Lease;
+use super::registry::Locks;
+
+/// One task's hold of a lock. Dropping it gives the lock to the next.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) lease: Arc<Lease>,
+    /// The fencing token of this turn.
+    pub(crate) fence: u64,
+    pub(crate) signal: CancellationToken,
+    armed: bool,
+}
+
+impl Turn {
+    /// The lease's current turn.
+    pub(crate) fn current(lease: &Arc<Lease>) -> Self {
+        Self {
+            lease: Arc::clone(lease),
+            fence: lease.current_turn(),
+            signal: lease.signal(),
+            armed: true,
+        }
+    }
+
+    /// Whether the turn is still this task's.
+    pub(crate) fn is_held(&self) -> bool {
+        self.armed && self.lease.current_turn() == self.fence && self.lease.is_held()
+    }
+
+    /// Takes the turn's end into the caller's hands.
+    pub(crate) fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.armed
+            && let Some(locks) = self.lease.locks.upgrade()
+        {
+            Locks::end_turn(&locks, &self.lease, None);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Every statement's text, and what the server's answers mean. Nothing here does I/O.
+//!
+//! No byte of a user's stands in SQL text as itself: strings are hexadecimal literals, numbers are
+//! decimal literals ([`literal`]).
+
+pub(crate) mod dialect;
+pub(crate) mod inspect;
+mod literal;
+pub(crate) mod operation;
+pub(crate) mod packet;
+pub(crate) mod reply;
+pub(crate) mod server_error;
+pub(crate) mod session;
+
+/// Now, by the server: fixed at the start of each statement, fresh for each statement of a packet.
+const NOW: &str = "UTC_TIMESTAMP(6)";
+/// Microseconds since 1970 on the server, whatever the session's time zone is.
+const NOW_MICROS: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
+/// The deadline of what never ends: a counter without a window.
+const FOREVER: &str = "'9999-12-31 00:00:00'";

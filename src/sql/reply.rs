@@ -1,0 +1,138 @@
+//! A batch's rows as they were read back: one short text for the whole batch.
+//!
+//! `NOW;POSITION STATUS MINE FENCE REMAINING PREVIOUS COUNT WANTED,POSITION …`: positions instead
+//! of names keep it small, so that a client that does not read it cannot block the server inside
+//! the transaction. A row that does not exist is left out.
+
+/// The row is free, or does not count.
+pub(crate) const FREE: u8 = 0;
+/// The row is held, or in use.
+pub(crate) const ACTIVE: u8 = 1;
+/// Released, but kept until its minimum hold ends.
+pub(crate) const KEPT: u8 = 2;
+
+/// A row as it was read back. Times are microseconds from the server's now; negative: past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowState {
+    pub(crate) status: u8,
+    /// `holder` is the operation's token.
+    pub(crate) mine: bool,
+    pub(crate) fence: u64,
+    pub(crate) remaining: i64,
+    pub(crate) previous: i64,
+    pub(crate) count: i64,
+    pub(crate) wanted: i64,
+}
+
+impl RowState {
+    /// Whether a lock could be granted on this row.
+    pub(crate) fn is_free(&self) -> bool {
+        self.status == FREE || self.remaining <= 0
+    }
+
+    /// A counter's value: it starts again when its window has ended.
+    pub(crate) fn value(&self) -> i64 {
+        if self.remaining <= 0 { 0 } else { self.count }
+    }
+}
+
+/// What one batch found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    /// Microseconds since 1970 on the server when it answered.
+    pub(crate) server_now: i64,
+    /// By position in the batch; `None` where there is no such row.
+    pub(crate) rows: Vec<Option<RowState>>,
+}
+
+impl Reply {
+    /// Decodes the text; `None` when it is not such a text.
+    pub(crate) fn decode(text: &str, operations: usize) -> Option<Self> {
+        let (now, list) = text.split_once(';')?;
+        let mut rows = vec![None; operations];
+        for entry in list.split(',').filter(|entry| !entry.is_empty()) {
+            let mut fields = entry.split(' ');
+            let position: usize = fields.next()?.parse().ok()?;
+            let state = RowState {
+                status: fields.next()?.parse().ok()?,
+                mine: fields.next()? == "1",
+                fence: fields.next()?.parse().ok()?,
+                remaining: fields.next()?.parse().ok()?,
+                previous: fields.next()?.parse().ok()?,
+                count: fields.next()?.parse().ok()?,
+                wanted: fields.next()?.parse().ok()?,
+            };
+            if fields.next().is_some() {
+                return None;
+            }
+            let slot = rows.get_mut(position)?;
+            if slot.replace(state).is_some() {
+                return None;
+            }
+        }
+        Some(Self {
+            server_now: now.parse().ok()?,
+            rows,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn missing_rows_are_none() {
+        let reply = Reply::decode("17;1 1 0 99 -5 3 4 0", 2).expect("a reply");
+        assert_eq!(reply.server_now, 17);
+        assert_eq!(reply.rows[0], None);
+        assert_eq!(
+            reply.rows[1],
+            Some(RowState {
+                status: 1,
+                mine: false,
+                fence: 99,
+                remaining: -5,
+                previous: 3,
+                count: 4,
+                wanted: 0
+            })
+        );
+    }
+
+    #[test]
+    fn cut_doubled_or_foreign_texts_are_refused() {
+        for text in [
+            "",
+            "17",
+            "17;0 1 0 99 -5 3 4",
+            "17;0 1 0 99 -5 3 4 0 0",
+            "17;2 1 0 99 -5 3 4 0",
+            "17;0 1 0 99 -5 3 4 0,0 1 0 99 -5 3 4 0",
+            "x;",
+        ] {
+            assert_eq!(Reply::decode(text, 2), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_decoded_or_refused_without_a_panic(text in ".*", n in 0usize..4) {
+            let _ = Reply::decode(&text, n);
+        }
+
+        #[test]
+        fn every_cut_of_a_reply_is_refused_or_whole(n in 1usize..20, cut in 0usize..400) {
+            let rows: Vec<String> = (0..n).map(|i| format!("{i} 1 1 1790000000000000 -1 2 3 0")).collect();
+            let text = format!("1790000000000000;{}", rows.join(","));
+            let cut = cut.min(text.len());
+            if let Some(reply) = Reply::decode(&text[..cut], n) {
+                // What was decoded is a prefix of the truth except in its last number.
+                for row in reply.rows.iter().flatten() {
+                    prop_assert_eq!(row.fence, 1_790_000_000_000_000);
+                }
+            }
+        }
+    }
+}

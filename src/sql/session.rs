@@ -1,0 +1,48 @@
+//! What every session says once, right after it connected.
+
+use super::dialect::Dialect;
+
+/// How a session ends its transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Commit {
+    /// `autocommit=0`: packets end in `COMMIT`.
+    Explicit,
+    /// `autocommit=1`: each query is its own transaction.
+    Automatic,
+}
+
+/// Asks who is there; the first query of every session.
+pub(crate) const WHO: &str = "SELECT VERSION(),CONNECTION_ID(),@@max_allowed_packet";
+
+/// The settings of a session.
+///
+/// - READ COMMITTED: no gap locks, and each statement sees what is committed when it starts.
+/// - strict mode: a value that does not fit is an error, as is the NULL that stops a batch that ran before.
+/// - short lock waits: a stripe is held for one packet, so that a long wait means that somebody hangs.
+/// - `lock_wait_timeout`: does not queue behind an `ALTER TABLE` for ever.
+/// - `net_write_timeout`: a client that does not read holds nothing for long.
+pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
+    let autocommit = match commit {
+        Commit::Explicit => 0,
+        Commit::Automatic => 1,
+    };
+    let mut sql = format!(
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
+         SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',time_zone='+00:00',\
+         innodb_lock_wait_timeout=1,lock_wait_timeout=5,net_write_timeout=5,\
+         wait_timeout=28800,group_concat_max_len=4194304,autocommit={autocommit}"
+    );
+    if dialect.bounds_idle_transactions() {
+        sql.push_str(",idle_transaction_timeout=1");
+    }
+    sql
+}
+
+/// Undoes what a packet left open, and takes back that it bounded the time for it.
+pub(crate) fn rollback(dialect: Dialect) -> &'static str {
+    if dialect.bounds_idle_transactions() {
+        "ROLLBACK"
+    } else {
+        "ROLLBACK;SET wait_timeout=28800"
+    }
+}

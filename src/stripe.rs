@@ -1,0 +1,67 @@
+//! The stripe of a name: which of the hundred rows `center_lock_00` … `center_lock_99` orders its inserts.
+
+use std::fmt;
+
+use crate::name::Name;
+
+/// How many stripe rows the migration creates.
+pub(crate) const STRIPES: u32 = 100;
+
+/// One of the hundred stripes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Stripe(u8);
+
+impl Stripe {
+    /// CRC-32 (IEEE 802.3) of the name's UTF-8 bytes, modulo 100.
+    pub(crate) fn of(name: &Name) -> Self {
+        let stripe = crc32fast::hash(name.as_str().as_bytes()) % STRIPES;
+        Self(u8::try_from(stripe).unwrap_or_default())
+    }
+
+    /// All of them, in the order in which every packet locks them.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (0..STRIPES).map(|stripe| Self(u8::try_from(stripe).unwrap_or_default()))
+    }
+
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// The name of the stripe's row.
+impl fmt::Display for Stripe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "center_lock_{:02}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The expected values were computed by another implementation: Python's
+    /// `zlib.crc32(name.encode()) % 100`.
+    #[test]
+    fn pinned_by_literal_values() {
+        for (name, stripe) in PINNED {
+            let name = Name::new(name).expect("a valid name");
+            assert_eq!(Stripe::of(&name).to_string(), *stripe, "{name}");
+        }
+    }
+
+    const PINNED: &[(&str, &str)] = &[
+        ("sale_invite", "center_lock_81"),
+        ("prize:2026", "center_lock_00"),
+        ("a", "center_lock_07"),
+        ("A", "center_lock_75"),
+        ("job", "center_lock_84"),
+        ("123456789", "center_lock_62"),
+        ("é", "center_lock_26"),
+        ("e\u{301}", "center_lock_45"),
+        ("🎁", "center_lock_13"),
+        ("center_lock_07", "center_lock_70"),
+        ("order:1", "center_lock_69"),
+        ("order:2", "center_lock_51"),
+        ("a'b\\\"c", "center_lock_50"),
+    ];
+}
