@@ -1,0 +1,142 @@
+//! What the integration tests share. They need a server: run them with `scripts/with-mysql cargo test`.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+pub mod proxy;
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
+use tag_lock::LockClient;
+
+/// The server's URL, as `scripts/with-mysql` sets it. Without a server a test cannot pass.
+pub fn server_url() -> String {
+    std::env::var("DATABASE_URL")
+        .expect("these tests need a server: run `scripts/with-mysql cargo test`")
+}
+
+/// A database of a test's own, with the tables in it.
+pub struct TestDatabase {
+    pub name: String,
+    pub url: String,
+}
+
+impl TestDatabase {
+    /// Creates an empty database.
+    pub async fn empty() -> Self {
+        let name = format!("t{:016x}", rand::random::<u64>());
+        let mut connection = connect(&server_url()).await;
+        run(&mut connection, &format!("CREATE DATABASE {name} CHARACTER SET utf8mb4")).await;
+        let base = server_url();
+        let (head, _) = base.rsplit_once('/').expect("the URL names a database");
+        Self {
+            url: format!("{head}/{name}"),
+            name,
+        }
+    }
+
+    /// Creates a database and migrates it.
+    pub async fn new() -> Self {
+        let database = Self::empty().await;
+        database.client().await.migrate().await.expect("migrates");
+        database
+    }
+
+    /// A new client, as another process would have one.
+    pub async fn client(&self) -> LockClient {
+        LockClient::connect(&self.url).await.expect("connects")
+    }
+
+    /// A plain connection, as the application would have one.
+    pub async fn connection(&self) -> MySqlConnection {
+        connect(&self.url).await
+    }
+
+    /// Drops the database. Not called when a test fails, so that one can look.
+    pub async fn remove(self) {
+        let mut connection = connect(&server_url()).await;
+        run(&mut connection, &format!("DROP DATABASE {}", self.name)).await;
+    }
+}
+
+/// A plain connection.
+pub async fn connect(url: &str) -> MySqlConnection {
+    let options: MySqlConnectOptions = url.parse().expect("a URL");
+    options
+        .disable_statement_logging()
+        .connect()
+        .await
+        .expect("connects")
+}
+
+/// Runs statements.
+pub async fn run(connection: &mut MySqlConnection, sql: &str) {
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
+        .execute(connection)
+        .await
+        .unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+/// The first column of the first row as a number.
+pub async fn number(connection: &mut MySqlConnection, sql: &str) -> i64 {
+    let row = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
+        .fetch_one(connection)
+        .await
+        .unwrap_or_else(|error| panic!("{sql}: {error}"));
+    row.try_get_unchecked(0).expect("a number")
+}
+
+pub fn is_mariadb() -> bool {
+    match std::env::var("TAG_LOCK_SERVER_KIND") {
+        Ok(kind) => kind == "mariadb",
+        Err(_) => panic!("TAG_LOCK_SERVER_KIND is not set: run `scripts/with-mysql cargo test`"),
+    }
+}
+
+/// How many deadlocks the server has counted since it started. Take differences.
+pub async fn server_deadlocks() -> i64 {
+    let mut connection = connect(&server_url()).await;
+    let sql = if is_mariadb() {
+        "SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM information_schema.GLOBAL_STATUS \
+         WHERE VARIABLE_NAME = 'Innodb_deadlocks'"
+    } else {
+        "SELECT CAST(SUM(SUM_ERROR_RAISED) AS SIGNED) FROM \
+         performance_schema.events_errors_summary_global_by_error WHERE ERROR_NUMBER = 1213"
+    };
+    let count = number(&mut connection, sql).await;
+    let _ = connection.close().await;
+    count
+}
+
+/// Starts this test program again as a worker process that runs the ignored test `name` only, with
+/// `variables` in its environment. Its standard output is piped.
+pub fn spawn_worker(name: &str, variables: &[(&str, String)]) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+    command
+        .args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    for (key, value) in variables {
+        command.env(key, value);
+    }
+    command.spawn().expect("starts a worker")
+}
+
+/// Sends a signal to a process.
+pub fn signal(process: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(process.id()).expect("a pid"))
+        .expect("a pid");
+    rustix::process::kill_process(pid, signal).expect("signals");
+}
+
+/// Waits until `condition` holds; panics with `what` if it takes unreasonably long.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let start = std::time::Instant::now();
+    while !condition().await {
+        assert!(start.elapsed() < Duration::from_secs(120), "never: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
