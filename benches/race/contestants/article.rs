@@ -10,8 +10,12 @@
 //! pinged: the settings that serve them best. This file and `connections.rs` beside it stand alone, so that tests can
 //! include them with `#[path]`.
 
-#![allow(dead_code, reason = "the bench and the tests that include this file use different parts of it")]
+#![allow(
+    dead_code,
+    reason = "the bench and the tests that include this file use different parts of it"
+)]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -47,7 +51,7 @@ pub enum Version {
 /// Locks and counters as the article builds them.
 pub struct Article {
     version: Version,
-    connections: Connections,
+    connections: Arc<Connections>,
     deadlocks: AtomicU64,
 }
 
@@ -73,7 +77,9 @@ impl Article {
         let session = match version {
             // The server's default is the point of the first version; say it, in case it was changed.
             Version::First => "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-            Version::Second | Version::Third => "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+            Version::Second | Version::Third => {
+                "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+            }
         };
         Ok(Self {
             version,
@@ -96,7 +102,9 @@ impl Article {
         )
         .execute(&mut connection)
         .await?;
-        sqlx::query("INSERT IGNORE INTO article_lock (lock_name) VALUES ('center_lock')").execute(&mut connection).await?;
+        sqlx::query("INSERT IGNORE INTO article_lock (lock_name) VALUES ('center_lock')")
+            .execute(&mut connection)
+            .await?;
         for stripe in 0..STRIPES {
             sqlx::query("INSERT IGNORE INTO article_lock (lock_name) VALUES (?)")
                 .bind(format!("center_lock_{stripe:02}"))
@@ -109,7 +117,9 @@ impl Article {
     /// Drops the table.
     pub async fn drop_tables(url: &str) -> sqlx::Result<()> {
         let mut connection = MySqlConnection::connect(url).await?;
-        sqlx::raw_sql("DROP TABLE IF EXISTS article_lock").execute(&mut connection).await?;
+        sqlx::raw_sql("DROP TABLE IF EXISTS article_lock")
+            .execute(&mut connection)
+            .await?;
         connection.close().await
     }
 
@@ -137,6 +147,11 @@ impl Article {
         self.deadlocks.load(Ordering::Relaxed)
     }
 
+    /// Its connections.
+    pub fn connections(&self) -> &Arc<Connections> {
+        &self.connections
+    }
+
     /// Closes the idle connections.
     pub async fn close(&self) {
         self.connections.close().await;
@@ -154,7 +169,11 @@ impl Article {
                 Err(error) => {
                     // A statement's error leaves the transaction open, and a deadlock closes it; either way this
                     // ends it. Where even that fails, the connection is closed by the drop of `checkout`.
-                    if sqlx::raw_sql("ROLLBACK").execute(checkout.connection()).await.is_ok() {
+                    if sqlx::raw_sql("ROLLBACK")
+                        .execute(checkout.connection())
+                        .await
+                        .is_ok()
+                    {
                         checkout.done();
                     }
                     if !is_deadlock(&error) {
@@ -171,7 +190,12 @@ impl Article {
         unreachable!("the last attempt returns")
     }
 
-    async fn transaction(&self, connection: &mut MySqlConnection, name: &str, change: Change) -> sqlx::Result<Outcome> {
+    async fn transaction(
+        &self,
+        connection: &mut MySqlConnection,
+        name: &str,
+        change: Change,
+    ) -> sqlx::Result<Outcome> {
         sqlx::raw_sql("BEGIN").execute(&mut *connection).await?;
         if let Some(center) = self.center(name) {
             sqlx::query("SELECT lock_name FROM article_lock WHERE lock_name = ? FOR UPDATE")
@@ -189,13 +213,20 @@ impl Article {
         match self.version {
             Version::First => None,
             Version::Second => Some("center_lock".to_owned()),
-            Version::Third => Some(format!("center_lock_{:02}", crc32fast::hash(name.as_bytes()) % STRIPES)),
+            Version::Third => Some(format!(
+                "center_lock_{:02}",
+                crc32fast::hash(name.as_bytes()) % STRIPES
+            )),
         }
     }
 }
 
 /// Locks the target row, decides, and changes it.
-async fn apply(connection: &mut MySqlConnection, name: &str, change: Change) -> sqlx::Result<Outcome> {
+async fn apply(
+    connection: &mut MySqlConnection,
+    name: &str,
+    change: Change,
+) -> sqlx::Result<Outcome> {
     if let Change::Unlock = change {
         sqlx::query("UPDATE article_lock SET status = 0, deadline = NULL WHERE lock_name = ?")
             .bind(name)
