@@ -40,6 +40,8 @@ pub struct Heat {
     pub tasks: usize,
     /// Which process this is, to keep names apart.
     pub process: u32,
+    /// How long the tasks run before the window opens.
+    pub warm_up: Duration,
     /// When the window opens.
     pub start: Instant,
     /// When it closes.
@@ -61,8 +63,19 @@ impl Heat {
             names,
             tasks,
             process: 0,
+            warm_up,
             start,
             end: start + window,
+        }
+    }
+
+    /// The same heat, to begin now.
+    pub fn anew(self) -> Self {
+        let start = Instant::now() + self.warm_up;
+        Self {
+            start,
+            end: start + (self.end - self.start),
+            ..self
         }
     }
 }

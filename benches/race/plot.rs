@@ -1,13 +1,13 @@
 //! The picture: a panel for each cell, a bar for each contestant, by hand.
 //!
 //! The scale is logarithmic, since the field spans four orders of magnitude; each panel has its own. A whisker shows
-//! the spread of the rounds. `stalled_client` shows the longest gap instead of the speed: there, short is good.
+//! the spread of the rounds. `handoff` and `stalled_client` show times instead of speeds: there, short is good.
 
 use std::fmt::Write;
 
 use crate::human::{duration, rate};
 use crate::race::Results;
-use crate::record::{Figures, Record};
+use crate::record::Record;
 use crate::table::title;
 
 const COLUMNS: usize = 2;
@@ -39,13 +39,13 @@ struct Bar<'a> {
 pub fn draw(results: &Results) -> String {
     let mut panels = Vec::new();
     for (cell, records) in results.cells.iter().zip(&results.records) {
-        let gaps = cell.scenario == "stalled_client";
+        let times = matches!(cell.scenario, "stalled_client" | "handoff");
         let bars: Vec<Bar> = records
             .iter()
-            .filter_map(|record| bar(record, gaps))
+            .filter_map(|record| bar(record, times))
             .collect();
         if !bars.is_empty() {
-            panels.push((title(cell), gaps, bars));
+            panels.push((title(cell), times, bars));
         }
     }
     let mut body = String::new();
@@ -53,8 +53,8 @@ pub fn draw(results: &Results) -> String {
     for line in panels.chunks(COLUMNS) {
         let mut x = MARGIN;
         let mut tallest: f64 = 0.0;
-        for (title, gaps, bars) in line {
-            panel(&mut body, x, y, title, *gaps, bars);
+        for (title, times, bars) in line {
+            panel(&mut body, x, y, title, *times, bars);
             let rows = bars.iter().fold(0.0, |height, _| height + ROW);
             tallest = tallest.max(HEAD + rows + GAP);
             x += PANEL_WIDTH + GAP;
@@ -67,22 +67,18 @@ pub fn draw(results: &Results) -> String {
          height=\"{height:.0}\">\n<style>{STYLE}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
          <text class=\"head\" x=\"{MARGIN}\" y=\"32\">Locks and counters on {}</text>\n\
          <text class=\"sub\" x=\"{MARGIN}\" y=\"50\">Operations a second, medians, logarithmic scale: longer is better. \
-         Whiskers: slowest and fastest round.</text>\n{body}</svg>\n",
+         Whiskers: slowest and fastest round. In handoff (p50, whisker to p99) and stalled_client, times: shorter is better.</text>\n{body}</svg>\n",
         escape(&results.server),
         height = y + MARGIN - GAP,
     )
 }
 
-fn bar(record: &Record, gaps: bool) -> Option<Bar<'_>> {
-    let Figures {
-        per_second: [median, low, high],
-        worst_us,
-        ..
-    } = record.figures.as_ref().ok()?;
-    let (value, low, high) = if gaps {
-        (*worst_us, *worst_us, *worst_us)
-    } else {
-        (*median, *low, *high)
+fn bar(record: &Record, times: bool) -> Option<Bar<'_>> {
+    let figures = record.figures.as_ref().ok()?;
+    let (value, low, high) = match (record.scenario, times) {
+        ("handoff", _) => (figures.p50_us?, figures.p50_us?, figures.p99_us?),
+        (_, true) => (figures.worst_us, figures.worst_us, figures.worst_us),
+        (_, false) => figures.per_second.into(),
     };
     (value > 0.0).then_some(Bar {
         record,
@@ -92,7 +88,7 @@ fn bar(record: &Record, gaps: bool) -> Option<Bar<'_>> {
     })
 }
 
-fn panel(body: &mut String, x: f64, y: f64, title: &str, gaps: bool, bars: &[Bar]) {
+fn panel(body: &mut String, x: f64, y: f64, title: &str, times: bool, bars: &[Bar]) {
     let smallest = bars
         .iter()
         .map(|bar| bar.low.max(1e-1))
@@ -124,7 +120,7 @@ fn panel(body: &mut String, x: f64, y: f64, title: &str, gaps: bool, bars: &[Bar
             y + HEAD - 6.0,
             y + HEAD + height,
             y + HEAD - 8.0,
-            if gaps { duration(value) } else { short(value) }
+            if times { duration(value) } else { short(value) }
         );
         decade += 1.0;
     }
@@ -132,7 +128,7 @@ fn panel(body: &mut String, x: f64, y: f64, title: &str, gaps: bool, bars: &[Bar
     for bar in bars {
         let (end, middle) = (place(bar.value), row + ROW / 2.0);
         let name = bar.record.contestant;
-        let value = if gaps {
+        let value = if times {
             duration(bar.value)
         } else {
             rate(bar.value)

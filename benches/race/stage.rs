@@ -29,7 +29,7 @@ pub struct Pace {
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// What a slow contestant needs for one statement's transaction.
-const TURN: Duration = Duration::from_micros(400);
+const TURN: Duration = Duration::from_micros(600);
 
 /// The servers, an observer, and the pace.
 pub struct Stage {

@@ -16,13 +16,8 @@ pub(super) async fn slice(
     tasks: usize,
     processes: usize,
 ) -> Result<Slice> {
-    let heat = Heat::new(
-        super::PAIR,
-        names,
-        tasks,
-        stage.pace.warm_up,
-        stage.pace.window,
-    );
+    let all = stage.heat(&entry.profile, super::PAIR, names, tasks * processes);
+    let heat = Heat { tasks, ..all };
     let (tallies, status, heat) = run(stage, entry, heat, processes).await?;
     let mut total = Tally::default();
     tallies.into_iter().for_each(|tally| total.merge(tally));
@@ -52,13 +47,7 @@ pub(super) async fn run(
         };
         workers.push(Worker::start(entry, &arena, &heat).await?);
     }
-    let heat = Heat::new(
-        heat.work,
-        heat.names,
-        heat.tasks,
-        stage.pace.warm_up,
-        heat.end - heat.start,
-    );
+    let heat = heat.anew();
     for worker in &mut workers {
         worker.go(heat.start, heat.end).await?;
     }

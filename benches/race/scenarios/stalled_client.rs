@@ -22,7 +22,7 @@ pub(super) async fn slice(stage: &mut Stage, entry: &Entry, tasks: usize) -> Res
     let heat = Heat::new(super::PAIR, Names::Own, tasks, warm_up, stage.pace.stall);
     let mut victim = Worker::start(entry, &arena, &Heat { process: 1, ..heat }).await?;
     let racer = entry.open(&arena, tasks).await?;
-    let heat = Heat::new(super::PAIR, Names::Own, tasks, warm_up, stage.pace.stall);
+    let heat = heat.anew();
     victim.go(heat.start, heat.end + stage.pace.stall).await?;
     let pid = victim.id().ok_or("the client ended early")?;
     let (slice, stopped) = tokio::join!(
