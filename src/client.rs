@@ -21,6 +21,7 @@ use crate::sql::operation::{ForceRelease, Operation, RowKey};
 use crate::sql::reply::FREE;
 use crate::sql::session::Commit;
 use crate::token::Token;
+use crate::touched::Touched;
 
 /// Nothing lasts longer: an interval that leaves the calendar would be NULL.
 pub(crate) const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -43,6 +44,7 @@ struct Inner {
     locks: Arc<Locks>,
     connect: MySqlConnectOptions,
     default_ttl: Duration,
+    touched: Touched,
 }
 
 impl LockClient {
@@ -185,6 +187,10 @@ impl LockClient {
         &self.inner.engine
     }
 
+    pub(crate) fn touched(&self) -> &Touched {
+        &self.inner.touched
+    }
+
     pub(crate) fn default_ttl(&self) -> Duration {
         self.inner.default_ttl
     }
@@ -200,16 +206,18 @@ impl LockClient {
         match locks.acquire(name.clone(), terms, wait).await? {
             Some(turn) => Ok(Some(LockGuard::new(Arc::clone(locks), turn))),
             None if wait == Wait::Not => Ok(None),
-            None => {
-                // Who is in the way is worth a look, but not an error of its own.
-                let look = tokio::time::timeout(LOOK, self.inspect(name.as_str())).await;
-                let info = look.ok().and_then(Result::ok).flatten();
-                Err(Error::Timeout {
-                    name: name.to_string(),
-                    holder: info.as_ref().map(LockInfo::holder),
-                    remaining: info.map(|info| info.remaining),
-                })
-            }
+            None => Err(self.timed_out(&name).await),
+        }
+    }
+
+    /// The error of a wait in vain: who is in the way is worth a look, but not an error of its own.
+    pub(crate) async fn timed_out(&self, name: &Name) -> Error {
+        let look = tokio::time::timeout(LOOK, self.inspect(name.as_str())).await;
+        let info = look.ok().and_then(Result::ok).flatten();
+        Error::Timeout {
+            name: name.to_string(),
+            holder: info.as_ref().map(LockInfo::holder),
+            remaining: info.map(|info| info.remaining),
         }
     }
 }
@@ -323,6 +331,7 @@ impl LockClientBuilder {
                 locks,
                 connect,
                 default_ttl,
+                touched: Touched::default(),
             }),
         })
     }

@@ -1,6 +1,6 @@
 //! Counters: 64-bit values that are never over- or undershot.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 use std::time::Duration;
 
 use crate::client::{LockClient, MAX_DURATION};
@@ -9,6 +9,7 @@ use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
 use crate::error::Error;
 use crate::name::Name;
+use crate::range::bounds;
 use crate::sql::operation::{Change, Count, Operation, RowKey};
 use crate::token::Token;
 
@@ -193,11 +194,19 @@ impl<'c> Counter<'c> {
         Ok(answer.outcome)
     }
 
-    fn key(&self) -> Result<RowKey, Error> {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn client(&self) -> &LockClient {
+        self.client
+    }
+
+    pub(crate) fn key(&self) -> Result<RowKey, Error> {
         Ok(RowKey::counter(Name::new(&self.name)?))
     }
 
-    fn window_micros(&self) -> Result<i64, Error> {
+    pub(crate) fn window_micros(&self) -> Result<i64, Error> {
         if self.window > MAX_DURATION {
             return Err(Error::InvalidOption {
                 option: "window",
@@ -216,41 +225,5 @@ impl<'c> Counter<'c> {
         Error::OutcomeUnknown {
             name: self.name.clone(),
         }
-    }
-}
-
-/// A range as its first and last value.
-fn bounds(range: &impl RangeBounds<i64>) -> Result<(i64, i64), Error> {
-    let low = match range.start_bound() {
-        Bound::Included(low) => Some(*low),
-        Bound::Excluded(low) => low.checked_add(1),
-        Bound::Unbounded => Some(i64::MIN),
-    };
-    let high = match range.end_bound() {
-        Bound::Included(high) => Some(*high),
-        Bound::Excluded(high) => high.checked_sub(1),
-        Bound::Unbounded => Some(i64::MAX),
-    };
-    match (low, high) {
-        (Some(low), Some(high)) if low <= high => Ok((low, high)),
-        _ => Err(Error::InvalidOption {
-            option: "range",
-            reason: "it is empty: no value lies within it".to_owned(),
-        }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_of_all_kinds() {
-        assert_eq!(bounds(&(0..)).expect("a range"), (0, i64::MAX));
-        assert_eq!(bounds(&(..)).expect("a range"), (i64::MIN, i64::MAX));
-        assert_eq!(bounds(&(0..10)).expect("a range"), (0, 9));
-        assert_eq!(bounds(&(0..=10)).expect("a range"), (0, 10));
-        assert!(bounds(&(5..5)).is_err());
-        assert!(bounds(&(..i64::MIN)).is_err());
     }
 }

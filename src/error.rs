@@ -113,6 +113,19 @@ pub enum Error {
         /// The name of the lock or counter.
         name: String,
     },
+    /// MariaDB with `innodb_snapshot_isolation` under REPEATABLE READ: the row changed after the
+    /// transaction's first read, and the server has rolled the transaction back.
+    #[error(
+        "{name:?} changed after the transaction's first read: call this first in the transaction, or \
+         use READ COMMITTED, and run the transaction again"
+    )]
+    StaleSnapshot {
+        /// The name of the lock or counter.
+        name: String,
+        /// What the server said.
+        #[source]
+        source: Arc<sqlx::Error>,
+    },
     /// The client was closed.
     #[error("the lock client is closed")]
     Closed,

@@ -8,13 +8,17 @@ mod error;
 mod inspect;
 mod lock;
 mod name;
+mod range;
 mod schema;
 mod sql;
 mod stripe;
 mod token;
+mod touched;
+mod transaction;
 
 pub use self::client::{AtClose, LockClient, LockClientBuilder};
 pub use self::counter::Counter;
 pub use self::error::Error;
 pub use self::inspect::{LockInfo, LockState};
 pub use self::lock::{LeaseView, LockGuard, LockRequest};
+pub use self::transaction::TransactionLock;

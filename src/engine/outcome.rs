@@ -88,7 +88,9 @@ pub(crate) fn judge(operation: &Operation, row: Option<&RowState>) -> Verdict {
             }
         }
         Operation::Release(release) => {
-            if row.mine && row.previous == release.mark {
+            // Released by this operation, or before by the holder's own transaction.
+            let before = row.status != ACTIVE && row.fence == release.used;
+            if row.mine && (row.previous == release.mark || before) {
                 Verdict::Final(released(row))
             } else if row.mine && row.status == ACTIVE && row.fence == release.fence {
                 Verdict::Busy
@@ -104,6 +106,9 @@ pub(crate) fn judge(operation: &Operation, row: Option<&RowState>) -> Verdict {
                     remaining: row.remaining,
                     wanted: row.wanted,
                 })
+            } else if row.mine && row.status != ACTIVE {
+                // The holder's own transaction released it; a release by force changes the holder.
+                Verdict::Final(released(row))
             } else {
                 Verdict::Final(Outcome::NotHeld)
             }
@@ -298,11 +303,6 @@ mod tests {
             RowState {
                 mine: true,
                 fence: 101,
-                ..HELD
-            },
-            RowState {
-                mine: true,
-                status: FREE,
                 ..HELD
             },
         ] {

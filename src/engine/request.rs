@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use super::outcome::{Answer, Outcome};
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::range::start_range;
 use crate::sql::operation::{Change, Count, Operation, RowKey};
 use crate::sql::packet::RowOperation;
 use crate::token::Token;
@@ -288,20 +289,11 @@ fn operation(members: &[Member], sums: &Sums) -> Operation {
             high,
             window,
         } => {
-            let (from, to) = (
-                i128::from(*low) - i128::from(*delta),
-                i128::from(*high) - i128::from(*delta),
-            );
-            let (least, most) = (i128::from(i64::MIN), i128::from(i64::MAX));
-            // A range that no value can reach stays one: it must not be clamped into one that some can.
-            let (from, to) = if from > most || to < least {
-                (1, 0)
-            } else {
-                (from, to)
-            };
+            // A range that no value reaches stays one.
+            let (from, to) = start_range(*delta, *low, *high).unwrap_or((1, 0));
             count(
-                from,
-                to,
+                i128::from(from),
+                i128::from(to),
                 Change::Add {
                     step: *delta,
                     times: if *delta == 0 {

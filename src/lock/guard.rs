@@ -162,6 +162,20 @@ impl LockGuard {
     }
 }
 
+impl LockGuard {
+    /// The lease, marked as used inside a transaction; refused if it is not this guard's any more.
+    pub(crate) fn use_in_transaction(&self) -> Result<&Arc<Lease>, Error> {
+        self.lease.use_in_transaction();
+        if self.is_held() {
+            Ok(&self.lease)
+        } else {
+            Err(Error::LockLost {
+                name: self.name().to_owned(),
+            })
+        }
+    }
+}
+
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")

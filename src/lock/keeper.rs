@@ -151,6 +151,10 @@ pub(super) fn renewed(locks: &Arc<Locks>, lease: &Arc<Lease>, result: Result<Ans
             lease.extend(sent, remaining);
             lease.set_wanted(wanted > 0);
         }
+        Ok(Answer {
+            outcome: Outcome::Released { .. },
+            ..
+        }) => locks.released_in_transaction(lease),
         Ok(_) => locks.lose(lease),
         // Unknown: neither lost nor extended; the next date tries again, or finds the end.
         Err(error) => tracing::warn!(lock = %lease.name, %error, "a renewal failed"),

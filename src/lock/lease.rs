@@ -45,6 +45,8 @@ pub(crate) struct Lease {
     signal: Mutex<CancellationToken>,
     lost: AtomicBool,
     ended: AtomicBool,
+    /// It ended by a release inside a caller's transaction.
+    released: AtomicBool,
     renewing: AtomicBool,
     /// An operation inside a caller's transaction has used it: it passes in memory no more.
     in_transaction: AtomicBool,
@@ -81,6 +83,7 @@ impl Lease {
             signal: Mutex::default(),
             lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            released: AtomicBool::new(false),
             renewing: AtomicBool::new(false),
             in_transaction: AtomicBool::new(false),
             wanted: AtomicBool::new(wanted),
@@ -157,6 +160,14 @@ impl Lease {
     /// It was given back: no renewal, no signal from here on.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn note_release(&self) {
+        self.released.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn was_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
     }
 
     pub(crate) fn has_ended(&self) -> bool {

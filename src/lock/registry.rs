@@ -312,8 +312,14 @@ impl Locks {
             }
         }
         if let Some(told) = told {
-            let name = lease.name.to_string();
-            drop(told.send(Err(Error::LockLost { name })));
+            let result = if lease.was_released() {
+                Ok(())
+            } else {
+                Err(Error::LockLost {
+                    name: lease.name.to_string(),
+                })
+            };
+            drop(told.send(result));
         }
     }
 
@@ -408,6 +414,11 @@ impl Locks {
             return;
         }
         tracing::warn!(lock = %lease.name, "a lease was lost");
+        self.move_on(lease);
+    }
+
+    /// The lease is over while its guard is alive: the others ask the table.
+    fn move_on(self: &Arc<Self>, lease: &Arc<Lease>) {
         let key = PlaceKey {
             name: lease.name.clone(),
             alone: None,
@@ -417,6 +428,14 @@ impl Locks {
                 place.lost(lease, actions);
             }
         });
+    }
+
+    /// A transaction of the holder's released the lease, and has committed.
+    pub(crate) fn released_in_transaction(self: &Arc<Self>, lease: &Arc<Lease>) {
+        lease.note_release();
+        lease.end();
+        self.keeper.remove(lease);
+        self.move_on(lease);
     }
 
     /// The names to look at now, and when to look next.

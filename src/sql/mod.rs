@@ -11,6 +11,7 @@ pub(crate) mod packet;
 pub(crate) mod reply;
 pub(crate) mod server_error;
 pub(crate) mod session;
+pub(crate) mod transaction;
 
 /// Now, by the server: fixed at the start of each statement, fresh for each statement of a packet.
 const NOW: &str = "UTC_TIMESTAMP(6)";

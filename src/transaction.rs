@@ -1,0 +1,308 @@
+//! Locks and counters inside a transaction of the caller's.
+//!
+//! What no lock beside the data can offer: the lock's row lives in the same database as what it
+//! protects, so a holder can lock it in its own business transaction. While that is open nobody can be
+//! granted the lock, whatever the clocks say; the transaction's commit is fenced.
+//!
+//! None of these calls takes a stripe or inserts a row in the caller's transaction: a missing row would
+//! cost a gap lock under REPEATABLE READ, and deadlocks with it. A row is created, or marked as used,
+//! through a lane before; a purge leaves such rows alone.
+
+use std::sync::Arc;
+
+use sqlx::mysql::{MySqlConnection, MySqlQueryResult};
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::client::LockClient;
+use crate::clock::{Moment, micros};
+use crate::counter::Counter;
+use crate::engine::request::Request;
+use crate::error::Error;
+use crate::lock::LockGuard;
+use crate::name::Name;
+use crate::sql::operation::{Operation, RowKey, Touch};
+use crate::sql::reply::RowState;
+use crate::sql::server_error::{CHECKREAD, LOCK_WAIT_TIMEOUT, code_of};
+use crate::sql::transaction;
+
+/// A lock that belongs to the caller's transaction: its commit, its rollback, or the end of its
+/// connection frees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransactionLock {
+    /// The lock's name.
+    pub name: String,
+    /// The fencing token of this hold: see [`LockGuard::fencing_token`].
+    pub fencing_token: u64,
+}
+
+impl LockGuard {
+    /// Verifies, in the caller's transaction, that the lock is still held, and keeps it so until that
+    /// transaction ends: nobody else can be granted the lock before, so the commit is fenced. It also
+    /// extends the lease by its ttl, if the transaction commits. One round trip.
+    ///
+    /// Works under every isolation level; call it at the beginning of the transaction. A lease that was
+    /// used so is not passed on in memory any more.
+    ///
+    /// The connection must be in a transaction: outside one the verification ends with the statement.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LockLost`]: roll back. [`Error::StaleSnapshot`] on MariaDB with
+    /// `innodb_snapshot_isolation` under REPEATABLE READ, when the lease was renewed after the
+    /// transaction's first read. [`Error::Busy`] if another transaction holds the lock's row.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
+    pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
+        let lease = self.use_in_transaction()?;
+        let sql = transaction::verify(
+            lease.name.as_str(),
+            lease.token,
+            lease.fence,
+            micros(lease.terms.ttl),
+        );
+        self.expect_ours(execute(connection, sql, &lease.name).await?)
+    }
+
+    /// Releases the lock when the caller's transaction commits, and not otherwise: after a rollback the
+    /// lease is held on and the guard can be used. One round trip.
+    ///
+    /// Drop the guard after the commit, or call [`release`](Self::release), which then answers `Ok`.
+    /// Until it is dropped the lease is renewed if the transaction has not committed.
+    ///
+    /// # Errors
+    ///
+    /// As [`verify_in`](Self::verify_in).
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: after dropping the future, close the connection.
+    pub async fn release_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
+        let lease = self.use_in_transaction()?;
+        let sql = transaction::release(
+            lease.name.as_str(),
+            lease.token,
+            lease.fence,
+            lease.current_turn(),
+            lease.hold_left(),
+        );
+        self.expect_ours(execute(connection, sql, &lease.name).await?)
+    }
+
+    fn expect_ours(&self, done: MySqlQueryResult) -> Result<(), Error> {
+        if done.rows_affected() == 1 {
+            return Ok(());
+        }
+        Err(Error::LockLost {
+            name: self.name().to_owned(),
+        })
+    }
+}
+
+impl LockClient {
+    /// Takes a lock for the rest of the caller's transaction, without a lease and without a ttl. It
+    /// waits for a lease to end as long as the client's request timeout, and for another transaction
+    /// as long as the connection's `innodb_lock_wait_timeout`.
+    ///
+    /// The connection must be in a transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] when a lease holds the lock, [`Error::Busy`] when a transaction does: roll
+    /// back. [`Error::InvalidName`]; [`Error::StaleSnapshot`]; others as the server gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: after dropping the future, close the connection.
+    pub async fn lock_in(
+        &self,
+        connection: &mut MySqlConnection,
+        name: &str,
+    ) -> Result<TransactionLock, Error> {
+        let key = RowKey::lock(Name::new(name)?);
+        self.touch(&key).await?;
+        // A lease is waited for outside the transaction: a row that the transaction has locked could
+        // not be renewed.
+        self.wait_until_free(&key).await?;
+        let done = execute(connection, transaction::lock(name), &key.name).await?;
+        match taken(&done, name) {
+            Some(lock) => Ok(lock),
+            None => Err(self.timed_out(&key.name).await),
+        }
+    }
+
+    /// As [`lock_in`](Self::lock_in), without waiting: `None` if a lease or a transaction holds the
+    /// lock. Then roll back: under REPEATABLE READ the transaction keeps the row locked otherwise, and
+    /// the holder cannot renew.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock_in`](Self::lock_in), but neither [`Error::Timeout`] nor [`Error::Busy`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: after dropping the future, close the connection.
+    pub async fn try_lock_in(
+        &self,
+        connection: &mut MySqlConnection,
+        name: &str,
+    ) -> Result<Option<TransactionLock>, Error> {
+        let key = RowKey::lock(Name::new(name)?);
+        self.touch(&key).await?;
+        if !self.is_free(&key).await? {
+            return Ok(None);
+        }
+        let done = execute(connection, transaction::try_lock(name), &key.name).await?;
+        Ok(taken(&done, name))
+    }
+
+    async fn is_free(&self, key: &RowKey) -> Result<bool, Error> {
+        let seen = self.engine().look(vec![key.clone()]).await?;
+        let row = seen.first().and_then(|seen| seen.row);
+        Ok(row.as_ref().is_none_or(RowState::is_free))
+    }
+
+    async fn wait_until_free(&self, key: &RowKey) -> Result<(), Error> {
+        let end = Moment::now().after(self.engine().request_limit());
+        let mut pause = std::time::Duration::from_millis(1);
+        while !self.is_free(key).await? {
+            if end.has_passed() {
+                return Err(self.timed_out(&key.name).await);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(std::time::Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a row exists and that no purge takes it for a while.
+    async fn touch(&self, key: &RowKey) -> Result<(), Error> {
+        if self.touched().is_fresh(key) {
+            return Ok(());
+        }
+        self.engine()
+            .call(key.clone(), Request::Operation(Operation::Touch(Touch)))
+            .await?;
+        self.touched().note(key);
+        Ok(())
+    }
+}
+
+impl Counter<'_> {
+    /// Adds `delta` in the caller's transaction, and gives the new value: it counts when that commits,
+    /// and not otherwise. Holds the counter until then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Overflow`], when nothing was changed; [`Error::Busy`] when another transaction holds the
+    /// counter for too long; [`Error::InvalidName`], [`Error::StaleSnapshot`]; others as the server
+    /// gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: after dropping the future, close the connection.
+    pub async fn add_in(&self, connection: &mut MySqlConnection, delta: i64) -> Result<i64, Error> {
+        match self
+            .change_in(connection, delta, (i64::MIN, i64::MAX))
+            .await?
+        {
+            Some(value) => Ok(value),
+            None => Err(Error::Overflow {
+                name: self.name().to_owned(),
+                value: self.get_in(connection).await?,
+                delta,
+            }),
+        }
+    }
+
+    /// Adds `delta` in the caller's transaction if the result lies within `range`, and gives the new
+    /// value; otherwise changes nothing and gives `None`.
+    ///
+    /// # Errors
+    ///
+    /// As [`add_in`](Self::add_in), but never [`Error::Overflow`]; [`Error::InvalidOption`] for an empty
+    /// range.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: after dropping the future, close the connection.
+    pub async fn add_within_in(
+        &self,
+        connection: &mut MySqlConnection,
+        delta: i64,
+        range: impl std::ops::RangeBounds<i64>,
+    ) -> Result<Option<i64>, Error> {
+        let range = crate::range::bounds(&range)?;
+        self.change_in(connection, delta, range).await
+    }
+
+    /// The value, in the caller's transaction: nobody else changes it before that ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`add_in`](Self::add_in), but never [`Error::Overflow`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: after dropping the future, close the connection.
+    pub async fn get_in(&self, connection: &mut MySqlConnection) -> Result<i64, Error> {
+        let key = self.key()?;
+        self.client().touch(&key).await?;
+        let sql = transaction::get(key.name.as_str());
+        let row = sqlx::raw_sql(AssertSqlSafe(sql))
+            .fetch_one(connection)
+            .await
+            .map_err(|error| explain(error, &key.name))?;
+        row.try_get_unchecked(0).map_err(Error::from_sqlx)
+    }
+
+    async fn change_in(
+        &self,
+        connection: &mut MySqlConnection,
+        delta: i64,
+        (low, high): (i64, i64),
+    ) -> Result<Option<i64>, Error> {
+        let key = self.key()?;
+        let window = self.window_micros()?;
+        let Some(from) = crate::range::start_range(delta, low, high) else {
+            return Ok(None);
+        };
+        self.client().touch(&key).await?;
+        let sql = transaction::add(key.name.as_str(), delta, from, window);
+        let done = execute(connection, sql, &key.name).await?;
+        Ok((done.rows_affected() == 1).then(|| done.last_insert_id().cast_signed()))
+    }
+}
+
+fn taken(done: &MySqlQueryResult, name: &str) -> Option<TransactionLock> {
+    (done.rows_affected() == 1).then(|| TransactionLock {
+        name: name.to_owned(),
+        fencing_token: done.last_insert_id(),
+    })
+}
+
+async fn execute(
+    connection: &mut MySqlConnection,
+    sql: String,
+    name: &Name,
+) -> Result<MySqlQueryResult, Error> {
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(connection)
+        .await
+        .map_err(|error| explain(error, name))
+}
+
+/// What the server's error means inside a transaction.
+fn explain(error: sqlx::Error, name: &Name) -> Error {
+    let name = name.to_string();
+    match code_of(&error) {
+        Some(LOCK_WAIT_TIMEOUT) => Error::Busy { name },
+        Some(CHECKREAD) => Error::StaleSnapshot {
+            name,
+            source: Arc::new(error),
+        },
+        _ => Error::from_sqlx(error),
+    }
+}
