@@ -22,7 +22,7 @@ use crate::lock::LockGuard;
 use crate::name::Name;
 use crate::sql::operation::{Operation, RowKey, Touch};
 use crate::sql::reply::RowState;
-use crate::sql::server_error::{CHECKREAD, LOCK_WAIT_TIMEOUT, code_of};
+use crate::sql::server_error::{CHECKREAD, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, code_of};
 use crate::sql::transaction;
 
 /// A lock that belongs to the caller's transaction: its commit, its rollback, or the end of its
@@ -69,8 +69,9 @@ impl LockGuard {
     /// Releases the lock when the caller's transaction commits, and not otherwise: after a rollback the
     /// lease is held on and the guard can be used. One round trip.
     ///
-    /// Drop the guard after the commit, or call [`release`](Self::release), which then answers `Ok`.
-    /// Until it is dropped the lease is renewed if the transaction has not committed.
+    /// Drop the guard after the commit. Until then the lease is renewed if the transaction has not
+    /// committed. ([`release`](Self::release) answers `Ok` after the commit, unless somebody else has
+    /// acquired the lock by then: it cannot know then that this guard had not lost it before.)
     ///
     /// # Errors
     ///
@@ -154,8 +155,11 @@ impl LockClient {
         if !self.is_free(&key).await? {
             return Ok(None);
         }
-        let done = execute(connection, transaction::try_lock(name), &key.name).await?;
-        Ok(taken(&done, name))
+        match execute(connection, transaction::try_lock(name), &key.name).await {
+            Ok(done) => Ok(taken(&done, name)),
+            Err(Error::Busy { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     async fn is_free(&self, key: &RowKey) -> Result<bool, Error> {
@@ -298,7 +302,7 @@ async fn execute(
 fn explain(error: sqlx::Error, name: &Name) -> Error {
     let name = name.to_string();
     match code_of(&error) {
-        Some(LOCK_WAIT_TIMEOUT) => Error::Busy { name },
+        Some(LOCK_WAIT_TIMEOUT | LOCK_NOWAIT) => Error::Busy { name },
         Some(CHECKREAD) => Error::StaleSnapshot {
             name,
             source: Arc::new(error),

@@ -15,6 +15,8 @@ pub(crate) fn code_of(error: &sqlx::Error) -> Option<u16> {
 
 /// A lock wait timed out; the transaction is still open.
 pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+/// MySQL: `NOWAIT` met a row that is locked; MariaDB says [`LOCK_WAIT_TIMEOUT`].
+pub(crate) const LOCK_NOWAIT: u16 = 3572;
 /// A deadlock, or a conflict that Galera found: the transaction was rolled back.
 pub(crate) const DEADLOCK: u16 = 1213;
 /// Group Replication found a conflict: the transaction was rolled back.

@@ -75,14 +75,15 @@ pub(crate) fn lock(name: &str) -> String {
     sql
 }
 
-/// As [`lock`], but a row that another transaction holds is skipped.
+/// As [`lock`], but a row that another transaction holds is an error at once. Not `SKIP LOCKED`: under
+/// REPEATABLE READ that locks the gap behind the row that it skips, and with it the inserts of others.
 pub(crate) fn try_lock(name: &str) -> String {
     let mut sql = String::from("UPDATE (SELECT lock_name AS n,fence AS f FROM t_tag_lock");
     row(&mut sql, name, Kind::Lock);
     sql.push_str(" AND (status=0 OR deadline<=");
     sql.push_str(NOW);
     sql.push_str(
-        ") LIMIT 1 FOR UPDATE SKIP LOCKED) k STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
+        ") LIMIT 1 FOR UPDATE NOWAIT) k STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
          ON u.lock_name=k.n AND u.kind=1 AND u.slot=0 SET u.fence=LAST_INSERT_ID(GREATEST(k.f,",
     );
     sql.push_str(NOW_MICROS);
