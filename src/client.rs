@@ -44,6 +44,7 @@ struct Inner {
     locks: Arc<Locks>,
     connect: MySqlConnectOptions,
     default_ttl: Duration,
+    packet_timeout: Duration,
     touched: Touched,
 }
 
@@ -185,6 +186,13 @@ impl LockClient {
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.inner.engine
+    }
+
+    /// A connection of its own, for work that is not for the lanes.
+    pub(crate) async fn open_session(&self, commit: Commit) -> Result<Session, Error> {
+        Session::open(&self.inner.connect, commit, self.inner.packet_timeout)
+            .await
+            .map_err(Error::from_sqlx)
     }
 
     pub(crate) fn touched(&self) -> &Touched {
@@ -331,6 +339,7 @@ impl LockClientBuilder {
                 locks,
                 connect,
                 default_ttl,
+                packet_timeout,
                 touched: Touched::default(),
             }),
         })

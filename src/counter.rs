@@ -9,8 +9,8 @@ use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
 use crate::error::Error;
 use crate::name::Name;
-use crate::range::bounds;
-use crate::sql::operation::{Change, Count, Operation, RowKey};
+use crate::range::{bounds, start_range};
+use crate::sql::operation::{Change, Count, Once, Operation, RowKey};
 use crate::token::Token;
 
 /// A counter: a signed 64-bit value in the table, 0 until it is changed.
@@ -22,7 +22,11 @@ pub struct Counter<'c> {
     client: &'c LockClient,
     name: String,
     window: Duration,
+    retention: Duration,
 }
+
+/// How long the id of an operation is remembered, unless the counter says otherwise.
+const RETENTION: Duration = Duration::from_secs(86_400);
 
 impl<'c> Counter<'c> {
     pub(crate) fn new(client: &'c LockClient, name: &str) -> Self {
@@ -30,6 +34,7 @@ impl<'c> Counter<'c> {
             client,
             name: name.to_owned(),
             window: Duration::ZERO,
+            retention: RETENTION,
         }
     }
 
@@ -40,6 +45,13 @@ impl<'c> Counter<'c> {
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;
+        self
+    }
+
+    /// How long [`add_once`](Self::add_once) remembers an operation's id. Defaults to 24 h.
+    #[must_use]
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.retention = retention;
         self
     }
 
@@ -112,6 +124,96 @@ impl<'c> Counter<'c> {
             Outcome::Counted { value, .. } => Ok(Some(value)),
             Outcome::OutOfBounds { .. } => Ok(None),
             other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Adds `delta` once for this operation id, and gives the new value. A repeat, from any process and
+    /// within the [retention](Self::retention), changes nothing and gives the value that the first one
+    /// gave: the caller's own idempotency key, for requests that may come twice.
+    ///
+    /// Ids are names, shared by all counters: 1 to 255 characters that do not end in a space.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OperationMismatch`] if the id was used with another counter, delta or range;
+    /// [`Error::Overflow`], also for each repeat; otherwise as [`add`](Self::add). After any error it
+    /// may be repeated.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not take the addition back; a repeat tells.
+    pub async fn add_once(&self, operation_id: &str, delta: i64) -> Result<i64, Error> {
+        match self.once(operation_id, delta, (i64::MIN, i64::MAX)).await? {
+            Outcome::Counted { value, .. } => Ok(value),
+            Outcome::OutOfBounds { value } => Err(Error::Overflow {
+                name: self.name.clone(),
+                value,
+                delta,
+            }),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// As [`add_once`](Self::add_once), if the result lies within `range`; otherwise nothing is changed
+    /// and `None` is the result, for each repeat too.
+    ///
+    /// # Errors
+    ///
+    /// As [`add_once`](Self::add_once), but never [`Error::Overflow`]; [`Error::InvalidOption`] for an
+    /// empty range.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not take the addition back; a repeat tells.
+    pub async fn add_once_within(
+        &self,
+        operation_id: &str,
+        delta: i64,
+        range: impl RangeBounds<i64>,
+    ) -> Result<Option<i64>, Error> {
+        let range = bounds(&range)?;
+        match self.once(operation_id, delta, range).await? {
+            Outcome::Counted { value, .. } => Ok(Some(value)),
+            Outcome::OutOfBounds { .. } => Ok(None),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    async fn once(
+        &self,
+        operation_id: &str,
+        delta: i64,
+        (low, high): (i64, i64),
+    ) -> Result<Outcome, Error> {
+        let id = Name::new(operation_id)?;
+        let counter = self.key()?;
+        if self.retention.is_zero() || self.retention > MAX_DURATION {
+            return Err(Error::InvalidOption {
+                option: "retention",
+                reason: format!("use more than zero and at most {MAX_DURATION:?}"),
+            });
+        }
+        // The numbers come first: whatever the name is, no two meanings make one text.
+        let meaning = format!("{delta}\0{low}\0{high}\0{}", self.name);
+        let (from, to) = start_range(delta, low, high).unwrap_or((1, 0));
+        let once = Operation::Once(Once {
+            token: Token::of_text(&meaning),
+            counter,
+            delta,
+            from,
+            to,
+            window: self.window_micros()?,
+            retention: micros(self.retention),
+        });
+        let engine = self.client.engine();
+        let answer = engine
+            .call(RowKey::once(id), Request::Operation(once))
+            .await?;
+        match answer.outcome {
+            Outcome::Mismatch => Err(Error::OperationMismatch {
+                id: operation_id.to_owned(),
+            }),
+            outcome => Ok(outcome),
         }
     }
 

@@ -126,6 +126,12 @@ pub enum Error {
         #[source]
         source: Arc<sqlx::Error>,
     },
+    /// The operation's id was used with another counter, delta or range. Nothing was changed.
+    #[error("the operation id {id:?} stands for another operation: use a fresh one")]
+    OperationMismatch {
+        /// The id.
+        id: String,
+    },
     /// The client was closed.
     #[error("the lock client is closed")]
     Closed,

@@ -20,9 +20,10 @@ impl Token {
         Self(bytes)
     }
 
-    /// The token that every process derives from the same owner id: half of its SHA-256.
-    pub(crate) fn of_owner(owner: &str) -> Self {
-        let digest: [u8; 32] = Sha256::digest(owner.as_bytes()).into();
+    /// The token that every process derives from the same text, an owner's id for instance: half of
+    /// its SHA-256.
+    pub(crate) fn of_text(text: &str) -> Self {
+        let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
         bytes[15] |= 1;
@@ -47,9 +48,9 @@ mod tests {
 
     #[test]
     fn owners_are_stable_and_distinct() {
-        assert_eq!(Token::of_owner("a"), Token::of_owner("a"));
-        assert_ne!(Token::of_owner("a"), Token::of_owner("b"));
-        assert_ne!(Token::of_owner(""), Token::NONE);
+        assert_eq!(Token::of_text("a"), Token::of_text("a"));
+        assert_ne!(Token::of_text("a"), Token::of_text("b"));
+        assert_ne!(Token::of_text(""), Token::NONE);
     }
 
     #[test]

@@ -314,7 +314,14 @@ impl Shared {
         row: Option<&crate::sql::reply::RowState>,
         sent: Moment,
     ) {
-        match judge(&group.operation, row) {
+        let verdict = match judge(&group.operation, row) {
+            // The counter may be what is missing.
+            Verdict::Busy if !group.create && group.operation.second().is_some() => {
+                Verdict::Missing
+            }
+            verdict => verdict,
+        };
+        match verdict {
             Verdict::Final(outcome) => {
                 let key = group.key.clone();
                 for member in group.finish(&outcome, sent) {

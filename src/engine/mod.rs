@@ -4,7 +4,7 @@
 //! leaves no half-sent packet and no open transaction. The engine knows rows and operations, not
 //! guards.
 
-mod backoff;
+pub(crate) mod backoff;
 mod lane;
 pub(crate) mod outcome;
 mod queue;

@@ -41,6 +41,8 @@ pub(crate) enum Outcome {
     OutOfBounds {
         value: i64,
     },
+    /// The operation's id stands for another operation.
+    Mismatch,
     Done,
 }
 
@@ -132,6 +134,20 @@ pub(crate) fn judge(operation: &Operation, row: Option<&RowState>) -> Verdict {
                 Verdict::Busy
             } else {
                 Verdict::Final(Outcome::OutOfBounds { value: row.value() })
+            }
+        }
+        Operation::Once(_) => {
+            if row.status != ACTIVE || row.remaining <= 0 {
+                Verdict::Busy
+            } else if !row.mine {
+                Verdict::Final(Outcome::Mismatch)
+            } else if row.previous == 1 {
+                Verdict::Final(Outcome::Counted {
+                    previous: row.previous,
+                    value: row.count,
+                })
+            } else {
+                Verdict::Final(Outcome::OutOfBounds { value: row.count })
             }
         }
         Operation::Want(_) | Operation::Touch(_) => Verdict::Final(Outcome::Done),

@@ -1,6 +1,6 @@
 //! What waits for a lane: requests by row, so that a batch has at most one operation per row.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -61,28 +61,27 @@ impl Waiting {
         let fits = |batch: &Vec<Group>, bytes: usize| {
             batch.is_empty() || (batch.len() < limits.rows && bytes < limits.bytes)
         };
-        let mut repeated = VecDeque::new();
+        // No two groups of a batch may change one row.
+        let mut claimed: HashSet<RowKey> = HashSet::new();
+        let mut put_off = VecDeque::new();
         while fits(&batch, bytes) {
             let Some(group) = self.again.pop_front() else {
                 break;
             };
-            if batch.iter().any(|other| other.key == group.key) {
-                repeated.push_back(group);
-            } else {
+            if claim(&mut claimed, &group) {
                 bytes += group.row().weight();
                 batch.push(group);
+            } else {
+                put_off.push_back(group);
             }
         }
-        repeated.append(&mut self.again);
-        self.again = repeated;
-        let retried = batch.len();
         // Rows with more to do come back behind the others.
         let mut later = Vec::new();
         while fits(&batch, bytes) {
             let Some(key) = self.urgent.pop_front().or_else(|| self.ready.pop_front()) else {
                 break;
             };
-            if batch[..retried].iter().any(|group| group.key == key) {
+            if claimed.contains(&key) {
                 later.push(key);
                 continue;
             }
@@ -100,10 +99,16 @@ impl Waiting {
                 mailbox.ready = true;
                 later.push(key);
             }
-            bytes += group.row().weight();
-            batch.push(group);
+            if claim(&mut claimed, &group) {
+                bytes += group.row().weight();
+                batch.push(group);
+            } else {
+                put_off.push_back(group);
+            }
         }
         self.ready.extend(later);
+        put_off.append(&mut self.again);
+        self.again = put_off;
         batch
     }
 
@@ -132,6 +137,17 @@ impl Waiting {
     fn is_empty(&self) -> bool {
         self.again.is_empty() && self.urgent.is_empty() && self.ready.is_empty()
     }
+}
+
+/// Claims a group's rows for a batch; false if one of them is claimed already.
+fn claim(claimed: &mut HashSet<RowKey>, group: &Group) -> bool {
+    let second = group.operation.second();
+    if claimed.contains(&group.key) || second.is_some_and(|key| claimed.contains(key)) {
+        return false;
+    }
+    claimed.insert(group.key.clone());
+    claimed.extend(second.cloned());
+    true
 }
 
 /// The queue of a lane, shared with those who submit to it.

@@ -238,7 +238,7 @@ impl<'c> LockRequest<'c> {
             hold_at_least: self.hold_at_least,
             max_hold: self.max_hold,
             description: self.description.as_str().into(),
-            owner: self.owner.as_deref().map(Token::of_owner),
+            owner: self.owner.as_deref().map(Token::of_text),
         })
     }
 }

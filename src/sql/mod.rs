@@ -8,6 +8,7 @@ pub(crate) mod inspect;
 mod literal;
 pub(crate) mod operation;
 pub(crate) mod packet;
+pub(crate) mod purge;
 pub(crate) mod reply;
 pub(crate) mod server_error;
 pub(crate) mod session;

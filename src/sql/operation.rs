@@ -13,6 +13,8 @@ pub(crate) enum Kind {
     Stripe = 0,
     Lock = 1,
     Counter = 2,
+    /// The id of an operation that runs once, and its result.
+    Once = 3,
 }
 
 /// The address of a row.
@@ -34,6 +36,13 @@ impl RowKey {
         Self {
             name,
             kind: Kind::Counter,
+        }
+    }
+
+    pub(crate) fn once(id: Name) -> Self {
+        Self {
+            name: id,
+            kind: Kind::Once,
         }
     }
 
@@ -113,6 +122,21 @@ pub(crate) struct Count {
     pub(crate) restart: bool,
 }
 
+/// Adds to a counter once for an id of the caller's: the row is the id's, and keeps the result.
+#[derive(Clone, Debug)]
+pub(crate) struct Once {
+    /// What the id stands for: the counter, the delta, the range.
+    pub(crate) token: Token,
+    pub(crate) counter: RowKey,
+    pub(crate) delta: i64,
+    /// The counter's values from which it may be added.
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+    pub(crate) window: i64,
+    /// How long the id is remembered.
+    pub(crate) retention: i64,
+}
+
 /// Creates the row, or says that it is in use, so that no purge takes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Touch;
@@ -126,6 +150,7 @@ pub(crate) enum Operation {
     ForceRelease(ForceRelease),
     Want(Want),
     Count(Count),
+    Once(Once),
     Touch(Touch),
 }
 
@@ -138,13 +163,25 @@ impl Operation {
             Self::Renew(renew) => renew.token,
             Self::ForceRelease(force) => force.token,
             Self::Count(count) => count.token,
+            Self::Once(once) => once.token,
             Self::Want(_) | Self::Touch(_) => Token::NONE,
+        }
+    }
+
+    /// The other row that it changes.
+    pub(crate) fn second(&self) -> Option<&RowKey> {
+        match self {
+            Self::Once(once) => Some(&once.counter),
+            _ => None,
         }
     }
 
     /// Whether a missing row is to be created for it.
     pub(crate) fn creates(&self) -> bool {
-        matches!(self, Self::Acquire(_) | Self::Count(_) | Self::Touch(_))
+        matches!(
+            self,
+            Self::Acquire(_) | Self::Count(_) | Self::Once(_) | Self::Touch(_)
+        )
     }
 
     /// Whether the outcome cannot be read from the row once others have changed it, and so must be
@@ -153,7 +190,7 @@ impl Operation {
         match self {
             Self::Acquire(acquire) => acquire.reentrant,
             Self::Release(_) | Self::ForceRelease(_) | Self::Count(_) => true,
-            Self::Renew(_) | Self::Want(_) | Self::Touch(_) => false,
+            Self::Renew(_) | Self::Want(_) | Self::Once(_) | Self::Touch(_) => false,
         }
     }
 

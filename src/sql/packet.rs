@@ -24,7 +24,8 @@
 
 use super::dialect::Dialect;
 use super::operation::{
-    Acquire, Change, Count, ForceRelease, Kind, Operation, Release, Renew, RowKey, Touch, Want,
+    Acquire, Change, Count, ForceRelease, Kind, Once, Operation, Release, Renew, RowKey, Touch,
+    Want,
 };
 use super::{FOREVER, NOW, NOW_MICROS, literal};
 use crate::stripe::Stripe;
@@ -42,6 +43,15 @@ pub(crate) enum Mode {
     Wait,
 }
 
+impl Mode {
+    fn lock_rows(self) -> &'static str {
+        match self {
+            Self::Skip => " FOR UPDATE SKIP LOCKED",
+            Self::Wait => " FOR UPDATE",
+        }
+    }
+}
+
 /// One row of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct RowOperation {
@@ -52,13 +62,22 @@ pub(crate) struct RowOperation {
 }
 
 impl RowOperation {
+    /// The rows that it changes.
+    fn keys(&self) -> impl Iterator<Item = &RowKey> {
+        std::iter::once(&self.key).chain(self.operation.second())
+    }
+
     /// An upper bound of the bytes that it adds to a packet.
     pub(crate) fn weight(&self) -> usize {
         let texts = match &self.operation {
             Operation::Acquire(acquire) => acquire.description.len() + acquire.held_by.len(),
             _ => 0,
         };
-        512 + 6 * self.key.name.as_str().len() + 2 * texts
+        let second = self
+            .operation
+            .second()
+            .map_or(0, |key| key.name.as_str().len());
+        512 + 6 * (self.key.name.as_str().len() + second) + 2 * texts
     }
 }
 
@@ -102,13 +121,8 @@ pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect) -> Packet {
     } else {
         script.statement(|script| script.select_states(batch.rows));
     }
-    let commit = script.statements;
-    script.statement(|script| script.push("COMMIT"));
-    script.end_transaction();
-    Packet {
-        sql: script.sql,
-        commit,
-    }
+    let (sql, commit) = script.commit();
+    Packet { sql, commit }
 }
 
 /// Writes a query that reads the batch's rows as they are, without a lock.
@@ -191,14 +205,15 @@ impl Columns<'_> {
     }
 }
 
-struct Script {
+/// A text of several statements while it is written.
+pub(super) struct Script {
     dialect: Dialect,
     sql: String,
     statements: usize,
 }
 
 impl Script {
-    fn new(dialect: Dialect, capacity: usize) -> Self {
+    pub(super) fn new(dialect: Dialect, capacity: usize) -> Self {
         Self {
             dialect,
             sql: String::with_capacity(capacity),
@@ -206,11 +221,11 @@ impl Script {
         }
     }
 
-    fn push(&mut self, text: &str) {
+    pub(super) fn push(&mut self, text: &str) {
         self.sql.push_str(text);
     }
 
-    fn statement(&mut self, write: impl FnOnce(&mut Self)) {
+    pub(super) fn statement(&mut self, write: impl FnOnce(&mut Self)) {
         if self.statements > 0 {
             self.push(";");
         }
@@ -220,10 +235,18 @@ impl Script {
 
     /// If the client stops between here and the end, the server ends the transaction in a second.
     /// `autocommit` is off: the first statement that touches a table begins the transaction.
-    fn begin_transaction(&mut self) {
+    pub(super) fn begin_transaction(&mut self) {
         if !self.dialect.bounds_idle_transactions() {
             self.statement(|script| script.push("SET wait_timeout=1"));
         }
+    }
+
+    /// Ends the transaction; the text, and which of its statements is the `COMMIT`.
+    pub(super) fn commit(mut self) -> (String, usize) {
+        let commit = self.statements;
+        self.statement(|script| script.push("COMMIT"));
+        self.end_transaction();
+        (self.sql, commit)
     }
 
     fn end_transaction(&mut self) {
@@ -248,11 +271,16 @@ impl Script {
         });
     }
 
-    /// Locks the batch's stripes in ascending order, and waits for them.
+    /// Locks the batch's stripes.
     fn lock_stripes(&mut self, rows: &[RowOperation]) {
+        self.lock_stripes_of(rows.iter().flat_map(RowOperation::keys).map(RowKey::stripe));
+    }
+
+    /// Locks stripes in ascending order, and waits for them.
+    pub(super) fn lock_stripes_of(&mut self, stripes: impl Iterator<Item = Stripe>) {
         let mut wanted = [false; crate::stripe::STRIPES as usize];
-        for row in rows {
-            wanted[row.key.stripe().index()] = true;
+        for stripe in stripes {
+            wanted[stripe.index()] = true;
         }
         self.statement(|script| {
             let mut stripes = Stripe::all().filter(|stripe| wanted[stripe.index()]);
@@ -277,7 +305,11 @@ impl Script {
     /// Inserts the rows that are missing, as free rows, under their stripes. A new row begins at the
     /// floor that a purge left in its stripe, so that fencing tokens never go back.
     fn create_rows(&mut self, rows: &[RowOperation]) {
-        let missing: Vec<&RowOperation> = rows.iter().filter(|row| row.create).collect();
+        let missing: Vec<&RowKey> = rows
+            .iter()
+            .filter(|row| row.create)
+            .flat_map(RowOperation::keys)
+            .collect();
         if missing.is_empty() {
             return;
         }
@@ -285,12 +317,12 @@ impl Script {
             script.push(
                 "INSERT INTO t_tag_lock (lock_name,kind,slot,fence,create_time,modify_time) ",
             );
-            script.list("v(n,k,s)", &missing, |sql, row| {
-                literal::text(sql, row.key.name.as_str());
+            script.list("v(n,k,s)", &missing, |sql, key| {
+                literal::text(sql, key.name.as_str());
                 sql.push(',');
-                literal::number(sql, row.key.kind as u8);
+                literal::number(sql, key.kind as u8);
                 sql.push(',');
-                literal::text(sql, &row.key.stripe().to_string());
+                literal::text(sql, &key.stripe().to_string());
             });
             script.push("SELECT v.n,v.k,0,s.count,");
             script.push(NOW);
@@ -313,6 +345,7 @@ impl Script {
         self.force_release(batch);
         self.want(batch);
         self.count(batch);
+        self.once(batch);
         self.touch(batch);
     }
 
@@ -503,6 +536,64 @@ impl Script {
         );
     }
 
+    /// Adds for ids that are new, or were forgotten, and writes the result to the id's row. A counter
+    /// that is out of bounds is left as it is; that is a result too.
+    fn once(&mut self, batch: &Batch<'_>) {
+        const VALUE: &str = "CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))";
+        let rows: Vec<(&RowOperation, &Once)> = batch
+            .rows
+            .iter()
+            .filter_map(|row| match &row.operation {
+                Operation::Once(once) => Some((row, once)),
+                _ => None,
+            })
+            .collect();
+        if rows.is_empty() {
+            return;
+        }
+        self.statement(|script| {
+            script.push("UPDATE (");
+            script.list("v(n,d,c,s,l,h,w,y)", &rows, |sql, (row, once)| {
+                literal::text(sql, row.key.name.as_str());
+                Columns(sql)
+                    .bytes(once.token.as_bytes())
+                    .text(once.counter.name.as_str())
+                    .number(once.delta)
+                    .number(once.from)
+                    .number(once.to)
+                    .number(once.window)
+                    .number(once.retention);
+            });
+            script.push(&format!(
+                "SELECT v.n AS n,v.c AS c,v.d AS d,{VALUE} BETWEEN v.l AND v.h AS k,\
+                 IF({VALUE} BETWEEN v.l AND v.h,{VALUE}+v.s,{VALUE}) AS x,\
+                 IF({VALUE} BETWEEN v.l AND v.h,{VALUE}+v.s,t.count) AS y,\
+                 IF({VALUE} BETWEEN v.l AND v.h,{VALUE},t.previous) AS p,\
+                 IF({VALUE} BETWEEN v.l AND v.h,v.d,t.holder) AS h,\
+                 IF({VALUE} BETWEEN v.l AND v.h,\
+                 IF(t.deadline<={NOW} OR (v.w>0 AND t.deadline={FOREVER}),\
+                 IF(v.w>0,TIMESTAMPADD(MICROSECOND,v.w,{NOW}),{FOREVER}),t.deadline),t.deadline) AS e,\
+                 TIMESTAMPADD(MICROSECOND,v.y,{NOW}) AS r FROM v \
+                 STRAIGHT_JOIN t_tag_lock o FORCE INDEX(PRIMARY) \
+                 ON o.lock_name=v.n AND o.kind=3 AND o.slot=0 \
+                 STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
+                 ON t.lock_name=v.c AND t.kind=2 AND t.slot=0 \
+                 WHERE o.status=0 OR o.deadline<={NOW}"
+            ));
+            script.push(NO_LIMIT);
+            script.push(batch.mode.lock_rows());
+            script.push(&format!(
+                ") k STRAIGHT_JOIN t_tag_lock o FORCE INDEX(PRIMARY) \
+                 ON o.lock_name=k.n AND o.kind=3 AND o.slot=0 \
+                 STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
+                 ON u.lock_name=k.c AND u.kind=2 AND u.slot=0 \
+                 SET o.status=1,o.holder=k.d,o.previous=k.k,o.count=k.x,o.deadline=k.r,\
+                 o.modify_time={NOW},u.status=1,u.holder=k.h,u.previous=k.p,u.count=k.y,\
+                 u.deadline=k.e,u.modify_time={NOW}"
+            ));
+        });
+    }
+
     fn touch(&mut self, batch: &Batch<'_>) {
         for kind in [Kind::Lock, Kind::Counter] {
             self.update(
@@ -560,10 +651,7 @@ impl Script {
             script.push(" WHERE ");
             script.push(condition);
             script.push(NO_LIMIT);
-            script.push(match batch.mode {
-                Mode::Skip => " FOR UPDATE SKIP LOCKED",
-                Mode::Wait => " FOR UPDATE",
-            });
+            script.push(batch.mode.lock_rows());
             // The assignments.
             script.push(") k STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) ON ");
             script.on_row("u", "k", kind);
@@ -631,7 +719,12 @@ impl Script {
     }
 
     /// `WITH v(…) AS (VALUES …)`: rows of literals, in their order.
-    fn list<T>(&mut self, header: &str, rows: &[T], mut write: impl FnMut(&mut String, &T)) {
+    pub(super) fn list<T>(
+        &mut self,
+        header: &str,
+        rows: &[T],
+        mut write: impl FnMut(&mut String, &T),
+    ) {
         self.push("WITH ");
         self.push(header);
         self.push(" AS (VALUES ");

@@ -1,0 +1,115 @@
+//! Deleting rows that nobody needs any more, in small steps.
+//!
+//! A step is a packet like any other: it locks its stripes in ascending order, then rows by their full
+//! primary key, skipping those that are locked. Before it deletes, it raises the floor in the stripe
+//! rows to the highest fence that goes: the name's next token is still higher than its last.
+
+use std::collections::BTreeMap;
+
+use super::dialect::Dialect;
+use super::operation::Kind;
+use super::packet::Script;
+use super::{NOW, literal};
+use crate::stripe::Stripe;
+
+/// A row that may go, as a page showed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Doomed {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) stripe: Stripe,
+    pub(crate) fence: u64,
+}
+
+/// A page of rows behind `(name, kind)`, whether they may go or not: name, kind, fence, and whether
+/// it may go.
+///
+/// A lock may go when it is free, an operation's id when its retention has ended; each when nothing
+/// changed it for `age` microseconds. A counter never goes: it is data.
+pub(crate) fn page(after: (&str, u8), age: i64, limit: u32) -> String {
+    let mut sql = format!(
+        "SELECT lock_name,kind,fence,(kind=1 AND (status=0 OR deadline<={NOW}) OR kind=3 AND deadline<={NOW}) \
+         AND TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>="
+    );
+    literal::number(&mut sql, age);
+    sql.push_str(" FROM t_tag_lock FORCE INDEX(PRIMARY) WHERE lock_name>");
+    literal::text(&mut sql, after.0);
+    sql.push_str(" OR (lock_name=");
+    literal::text(&mut sql, after.0);
+    sql.push_str(" AND kind>");
+    literal::number(&mut sql, after.1);
+    sql.push_str(") ORDER BY lock_name,kind,slot LIMIT ");
+    literal::number(&mut sql, limit);
+    sql
+}
+
+/// The packet that deletes rows, if they are still as they were seen; and which of its statements is
+/// the `COMMIT`.
+pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> (String, usize) {
+    let mut floors: BTreeMap<Stripe, u64> = BTreeMap::new();
+    for row in rows {
+        let floor = floors.entry(row.stripe).or_default();
+        *floor = (*floor).max(row.fence);
+    }
+    let floors: Vec<(Stripe, u64)> = floors.into_iter().collect();
+    let mut script = Script::new(dialect, 256 * rows.len() + 4096);
+    script.begin_transaction();
+    script.lock_stripes_of(rows.iter().map(|row| row.stripe));
+    script.statement(|script| {
+        // A derived table of its own: the stripes are locked by now, in their order.
+        script.push("UPDATE (");
+        script.list("v(n,f)", &floors, |sql, (stripe, floor)| {
+            literal::text(sql, &stripe.to_string());
+            sql.push(',');
+            literal::number(sql, *floor);
+        });
+        script.push(
+            "SELECT v.n AS n,v.f AS f FROM v LIMIT 1000000) k \
+             STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
+             ON u.lock_name=k.n AND u.kind=0 AND u.slot=0 SET u.modify_time=",
+        );
+        script.push(NOW);
+        script.push(",u.count=GREATEST(u.count,k.f)");
+    });
+    script.statement(|script| {
+        script.push("DELETE u FROM (");
+        script.list("v(n,k,f)", rows, |sql, row| {
+            literal::text(sql, &row.name);
+            sql.push(',');
+            literal::number(sql, row.kind as u8);
+            sql.push(',');
+            literal::number(sql, row.fence);
+        });
+        script.push(&format!(
+            "SELECT t.lock_name AS n,t.kind AS k FROM v \
+             STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
+             ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0 \
+             WHERE t.fence=v.f AND (t.kind=1 AND t.status=0 OR t.deadline<={NOW}) \
+             AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,{NOW})>={age} \
+             LIMIT 1000000 FOR UPDATE SKIP LOCKED) k \
+             STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
+             ON u.lock_name=k.n AND u.kind=k.k AND u.slot=0"
+        ));
+    });
+    script.statement(|script| script.push("SELECT ROW_COUNT()"));
+    script.commit()
+}
+
+/// Deletes lanes that nobody has used for `age` microseconds. One row each, by its primary key.
+pub(crate) fn idle_lanes(age: i64, limit: u32) -> String {
+    format!(
+        "SELECT HEX(id) FROM t_tag_lock_lane \
+         WHERE TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>={age} LIMIT {limit}"
+    )
+}
+
+/// Deletes one lane that is still unused.
+pub(crate) fn delete_lane(id: &[u8], age: i64) -> String {
+    let mut sql = String::from("DELETE FROM t_tag_lock_lane WHERE id=");
+    literal::bytes(&mut sql, id);
+    sql.push_str(" AND TIMESTAMPDIFF(MICROSECOND,modify_time,");
+    sql.push_str(NOW);
+    sql.push_str(")>=");
+    literal::number(&mut sql, age);
+    sql
+}
