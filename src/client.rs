@@ -12,7 +12,7 @@ use crate::engine::request::Request;
 use crate::engine::session::Session;
 use crate::engine::{Engine, EngineOptions};
 use crate::error::Error;
-use crate::inspect::LockInfo;
+use crate::inspect::{LockInfo, LockState};
 use crate::lock::registry::{Locks, Wait};
 use crate::lock::{LockGuard, LockRequest, Terms};
 use crate::name::Name;
@@ -117,8 +117,8 @@ impl LockClient {
         Ok(found.pop())
     }
 
-    /// The locks that are taken, in the order of their names (by code point), `limit` at a time; give
-    /// the last name of a page as `after` of the next one.
+    /// The locks that are taken, in the server's order of their names, `limit` at a time; give the last
+    /// name of a page as `after` of the next one.
     ///
     /// # Errors
     ///
@@ -128,8 +128,7 @@ impl LockClient {
     ///
     /// It changes nothing.
     pub async fn list(&self, after: Option<&str>, limit: u32) -> Result<Vec<LockInfo>, Error> {
-        self.show(inspect::taken(after.unwrap_or_default(), limit))
-            .await
+        self.show(inspect::taken(after, limit)).await
     }
 
     async fn show(&self, sql: String) -> Result<Vec<LockInfo>, Error> {
@@ -169,8 +168,11 @@ impl LockClient {
             .engine
             .call(key, Request::Operation(operation))
             .await?;
-        tracing::warn!(lock = name, "a lock was released by force");
-        Ok(matches!(answer.outcome, Outcome::Released { .. }))
+        let released = matches!(answer.outcome, Outcome::Released { .. });
+        if released {
+            tracing::warn!(lock = name, "a lock was released by force");
+        }
+        Ok(released)
     }
 
     /// Ends the client: waiting acquires fail with [`Error::Closed`], what is held is released or kept
@@ -221,7 +223,11 @@ impl LockClient {
     /// The error of a wait in vain: who is in the way is worth a look, but not an error of its own.
     pub(crate) async fn timed_out(&self, name: &Name) -> Error {
         let look = tokio::time::timeout(LOOK, self.inspect(name.as_str())).await;
-        let info = look.ok().and_then(Result::ok).flatten();
+        let info = look
+            .ok()
+            .and_then(Result::ok)
+            .flatten()
+            .filter(|info| info.state != LockState::Free);
         Error::Timeout {
             name: name.to_string(),
             holder: info.as_ref().map(LockInfo::holder),

@@ -27,6 +27,8 @@ pub struct Counter<'c> {
 
 /// How long the id of an operation is remembered, unless the counter says otherwise.
 const RETENTION: Duration = Duration::from_secs(86_400);
+/// An id must not be forgotten while the packet that brought it is still on its way.
+const MIN_RETENTION: Duration = Duration::from_secs(60);
 
 impl<'c> Counter<'c> {
     pub(crate) fn new(client: &'c LockClient, name: &str) -> Self {
@@ -48,7 +50,8 @@ impl<'c> Counter<'c> {
         self
     }
 
-    /// How long [`add_once`](Self::add_once) remembers an operation's id. Defaults to 24 h.
+    /// How long [`add_once`](Self::add_once) remembers an operation's id. Defaults to 24 h; at least
+    /// one minute.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
@@ -187,10 +190,10 @@ impl<'c> Counter<'c> {
     ) -> Result<Outcome, Error> {
         let id = Name::new(operation_id)?;
         let counter = self.key()?;
-        if self.retention.is_zero() || self.retention > MAX_DURATION {
+        if self.retention < MIN_RETENTION || self.retention > MAX_DURATION {
             return Err(Error::InvalidOption {
                 option: "retention",
-                reason: format!("use more than zero and at most {MAX_DURATION:?}"),
+                reason: format!("use at least {MIN_RETENTION:?} and at most {MAX_DURATION:?}"),
             });
         }
         // The numbers come first: whatever the name is, no two meanings make one text.

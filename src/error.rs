@@ -30,10 +30,7 @@ pub enum Error {
         reason: String,
     },
     /// The lock was not free within the time that the caller gave.
-    #[error(
-        "timed out waiting for lock {name:?}: held by {} for {remaining:?} more",
-        holder.as_deref().unwrap_or("somebody")
-    )]
+    #[error("timed out waiting for lock {name:?}{}", in_the_way(holder.as_deref(), *remaining))]
     Timeout {
         /// The lock's name.
         name: String,
@@ -173,6 +170,14 @@ impl Error {
             }
             _ => false,
         }
+    }
+}
+
+fn in_the_way(holder: Option<&str>, remaining: Option<Duration>) -> String {
+    match (holder, remaining) {
+        (Some(holder), Some(left)) => format!(": held by {holder}, whose lease has {left:?} left"),
+        (Some(holder), None) => format!(": held by {holder}"),
+        (None, _) => String::new(),
     }
 }
 

@@ -65,9 +65,9 @@ impl LockClient {
         let age = micros(older_than);
         let mut session = self.open_session(Commit::Explicit).await?;
         let mut purged = Purged::default();
-        let mut after = (String::new(), 0);
+        let mut after = None;
         loop {
-            let sql = purge::page((&after.0, after.1), age, PAGE);
+            let sql = purge::page(after.as_ref(), age, PAGE);
             let rows = session.rows(sql).await.map_err(Error::from_sqlx)?;
             let Some(last) = rows.last() else { break };
             let read =
@@ -80,7 +80,7 @@ impl LockClient {
                     ))
                 };
             let (name, kind, ..) = read(last).map_err(Error::from_sqlx)?;
-            after = (name, kind);
+            after = Some((name, kind));
             let mut doomed = Vec::new();
             for row in &rows {
                 let (name, kind, fence, may_go) = read(row).map_err(Error::from_sqlx)?;

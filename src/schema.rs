@@ -52,7 +52,10 @@ async fn lock(connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
     .await;
     match answer {
         Ok(Some(1)) => Ok(true),
-        Ok(_) => Err(sqlx::Error::PoolTimedOut),
+        Ok(_) => Err(sqlx::Error::Protocol(
+            "another migration has been running for two minutes; try again when it has ended"
+                .into(),
+        )),
         Err(error) if code_of(&error) == Some(NOT_SUPPORTED) => Ok(false),
         Err(error) => Err(error),
     }
@@ -93,7 +96,7 @@ async fn run(connection: &mut MySqlConnection, locked: bool) -> Result<(), Error
                 });
             }
             // A run was cut off. Each statement is repeatable: forget it, and run again.
-            Err(MigrateError::Dirty(_)) if locked => {
+            Err(MigrateError::Dirty(_)) if locked || attempts < 3 => {
                 let forget = format!("DELETE FROM {TABLE} WHERE success = FALSE");
                 sqlx::raw_sql(AssertSqlSafe(forget))
                     .execute(&mut *connection)

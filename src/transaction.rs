@@ -75,12 +75,22 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// As [`verify_in`](Self::verify_in).
+    /// As [`verify_in`](Self::verify_in); [`Error::InvalidOption`] for a re-entrant lock: release its
+    /// guard after the commit.
     ///
     /// # Cancel safety
     ///
     /// Not cancel safe: after dropping the future, close the connection.
     pub async fn release_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
+        if self.is_reentrant() {
+            // The row cannot tell an owner's levels apart: the guard's own release would take off another.
+            return Err(Error::InvalidOption {
+                option: "owner",
+                reason: "a re-entrant lock cannot be released in a transaction; release its guard \
+                         after the commit"
+                    .to_owned(),
+            });
+        }
         let lease = self.use_in_transaction()?;
         let sql = transaction::release(
             lease.name.as_str(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Shared;
 use super::backoff::Backoff;
-use super::outcome::{Verdict, judge};
+use super::outcome::{Outcome, Verdict, judge};
 use super::queue::{LaneQueue, Limits};
 use super::request::Group;
 use super::session::{Failure, Session};
@@ -19,8 +19,8 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::sql::operation::Operation;
 use crate::sql::packet::{self, Batch, Mode, RowOperation};
-use crate::sql::reply::Reply;
-use crate::sql::server_error::Meaning;
+use crate::sql::reply::{Reply, RowState};
+use crate::sql::server_error::{LOCK_WAIT_TIMEOUT, Meaning, code_of};
 use crate::sql::session::Commit;
 use crate::token::Token;
 
@@ -30,8 +30,11 @@ pub(crate) const MAX_ROWS: usize = 1_024;
 const MAX_BYTES: usize = 512 * 1024;
 /// A lane that slept longer registers again, since a purge may have taken its row (after a day).
 const REGISTRATION: Duration = Duration::from_secs(3_600);
-/// A lane that waits aside closes its connection after this long without work.
-const IDLE: Duration = Duration::from_secs(30);
+/// A connection that was idle for longer is made anew: what stands between may have forgotten it.
+const IDLE: Duration = Duration::from_secs(60);
+/// A stripe that is stuck this often in a row is somebody's who hangs: those whose rows exist go
+/// round it.
+const STUCK: u32 = 2;
 
 /// A lane's identity on the server: its row, and how many batches it has had.
 struct Registration {
@@ -40,19 +43,17 @@ struct Registration {
     last_used: Moment,
 }
 
-/// An open session and the lane's row in it.
-struct Link {
-    session: Session,
-    registration: Registration,
-}
-
 pub(crate) struct Lane {
     shared: Arc<Shared>,
     queue: Arc<LaneQueue>,
     mode: Mode,
-    link: Option<Link>,
+    session: Option<Session>,
+    /// Kept when a connection is closed between two batches; not when a batch's outcome is unknown.
+    registration: Option<Registration>,
     connecting: Backoff,
     conflicts: Backoff,
+    /// How often in a row a stripe was waited for in vain.
+    stuck: u32,
 }
 
 /// How an attempt to run a batch ended.
@@ -66,46 +67,44 @@ enum Attempt {
 
 impl Lane {
     pub(crate) fn new(shared: Arc<Shared>, queue: Arc<LaneQueue>, mode: Mode) -> Self {
+        queue.enter();
         Self {
             shared,
             queue,
             mode,
-            link: None,
+            session: None,
+            registration: None,
             connecting: Backoff::connecting(),
             conflicts: Backoff::conflict(),
+            stuck: 0,
         }
     }
 
     /// Runs until the queue is closed and empty.
     pub(crate) async fn run(mut self) {
         loop {
-            let limits = self.limits();
-            let batch = match self.mode {
-                Mode::Skip => self.queue.next(limits).await,
-                Mode::Wait => match tokio::time::timeout(IDLE, self.queue.next(limits)).await {
-                    Ok(batch) => batch,
-                    Err(_) => {
-                        self.link = None;
-                        continue;
-                    }
-                },
+            let next = self.queue.next(self.limits());
+            let batch = match tokio::time::timeout(IDLE, next).await {
+                Ok(Some(batch)) => batch,
+                Ok(None) => break,
+                Err(_) => {
+                    self.session = None;
+                    continue;
+                }
             };
-            let Some(batch) = batch else { break };
             self.carry_out(batch).await;
         }
     }
 
     fn limits(&self) -> Limits {
-        let bytes = self.link.as_ref().map_or(MAX_BYTES, |link| {
-            (link.session.max_packet / 2).min(16 * MAX_BYTES)
+        let bytes = self.session.as_ref().map_or(MAX_BYTES, |session| {
+            (session.max_packet / 2).min(16 * MAX_BYTES)
         });
-        match self.mode {
-            Mode::Skip => Limits {
-                rows: MAX_ROWS,
-                bytes,
-            },
-            Mode::Wait => Limits { rows: 1, bytes },
-        }
+        let rows = match self.mode {
+            Mode::Skip => MAX_ROWS,
+            Mode::Wait => 1,
+        };
+        Limits { rows, bytes }
     }
 
     /// Runs the batch until each of its requests has an outcome or has moved elsewhere.
@@ -114,22 +113,18 @@ impl Lane {
         loop {
             let now = Moment::now();
             batch.retain_mut(|group| {
-                let name = group.key.name.clone();
-                let expired = || {
-                    error.clone().unwrap_or_else(|| Error::Busy {
-                        name: name.to_string(),
-                    })
-                };
-                group.expire(now, expired)
+                for mut member in group.take_expired(now) {
+                    member.finish(Err(error.clone().unwrap_or_else(|| Error::Busy {
+                        name: group.key.name.to_string(),
+                    })));
+                }
+                !group.members.is_empty()
             });
             if batch.is_empty() {
                 return;
             }
             match self.attempt(batch).await {
-                Attempt::Done => {
-                    self.conflicts.reset();
-                    return;
-                }
+                Attempt::Done => return,
                 Attempt::Again(groups) => {
                     if self.mode == Mode::Wait {
                         // Another one that waits aside may have its turn first.
@@ -141,7 +136,7 @@ impl Lane {
                 }
                 Attempt::Offline(groups, cause) => {
                     batch = groups;
-                    self.link = None;
+                    self.session = None;
                     if cause.is_hopeless() {
                         for group in batch {
                             group.fail(&cause);
@@ -158,37 +153,44 @@ impl Lane {
     }
 
     async fn attempt(&mut self, batch: Vec<Group>) -> Attempt {
-        let (mode, shared) = (self.mode, Arc::clone(&self.shared));
-        let link = match self.link().await {
-            Ok(link) => link,
-            Err(cause) => return Attempt::Offline(batch, cause),
+        if let Err(cause) = self.connect().await {
+            return Attempt::Offline(batch, cause);
+        }
+        let (Some(session), Some(registration)) = (&mut self.session, &mut self.registration)
+        else {
+            return Attempt::Offline(batch, Error::Closed);
         };
         let rows: Vec<RowOperation> = batch.iter().map(Group::row).collect();
-        let number = link.registration.number + 1;
+        let number = registration.number + 1;
+        let not_after = self.shared.clock.ahead(self.shared.options.packet_limit);
         let packet = packet::write(
             &Batch {
-                lane: link.registration.id,
+                lane: registration.id,
                 number,
                 rows: &rows,
-                mode,
-                not_after: shared.clock.ahead(shared.options.packet_limit),
+                mode: self.mode,
+                not_after,
             },
-            link.session.dialect,
+            session.dialect,
         );
         let sent = Moment::now();
-        let result = link.session.packet(packet.sql, packet.commit).await;
-        link.registration.last_used = sent;
-        match result {
+        registration.last_used = sent;
+        match session.packet(packet.sql, packet.commit).await {
             Ok(text) => {
-                link.registration.number = number;
-                if link.session.spent {
-                    self.link = None;
+                registration.number = number;
+                if session.spent {
+                    self.session = None;
                 }
-                let reply = text.and_then(|text| Reply::decode(&text, rows.len()));
-                match reply {
+                self.connecting.reset();
+                self.conflicts.reset();
+                self.stuck = 0;
+                match text.and_then(|text| Reply::decode(&text, rows.len())) {
                     Some(reply) => {
                         self.shared.observe(&reply, sent);
-                        self.deliver(batch, &reply, sent);
+                        let late = reply.server_now > not_after;
+                        for (group, row) in batch.into_iter().zip(&reply.rows) {
+                            self.shared.conclude(group, row.as_ref(), sent, late);
+                        }
                     }
                     // It was committed; what it did stands in the rows.
                     None => self.settle(batch, sent, number),
@@ -214,27 +216,26 @@ impl Lane {
         match meaning {
             Meaning::Conflict => {
                 tracing::debug!(%error, "conflict; running the batch again");
+                if self.mode == Mode::Skip && code_of(&error) == Some(LOCK_WAIT_TIMEOUT) {
+                    self.stuck += 1;
+                    if self.stuck >= STUCK {
+                        return self.go_round(batch);
+                    }
+                }
                 Attempt::Again(batch)
             }
             Meaning::NumberUsed => {
-                self.link = None;
+                self.registration = None;
                 Attempt::Again(batch)
             }
             Meaning::ReadOnly | Meaning::Gone => Attempt::Offline(batch, Error::from_sqlx(error)),
-            Meaning::Hopeless => {
-                let error = Error::from_sqlx(error);
-                for group in batch {
-                    group.fail(&error);
-                }
-                Attempt::Done
-            }
             Meaning::Refused if batch.len() > 1 => {
                 // One of them displeases the server: halve until it stands alone.
                 let rest = batch.split_off(batch.len() / 2);
                 self.queue.put_back(rest);
                 Attempt::Again(batch)
             }
-            Meaning::Refused => {
+            Meaning::Hopeless | Meaning::Refused => {
                 let error = Error::from_sqlx(error);
                 for group in batch {
                     group.fail(&error);
@@ -244,75 +245,94 @@ impl Lane {
         }
     }
 
-    /// Tells everybody what became of their request.
-    fn deliver(&self, batch: Vec<Group>, reply: &Reply, sent: Moment) {
-        for (group, row) in batch.into_iter().zip(&reply.rows) {
-            self.shared.conclude(group, row.as_ref(), sent);
+    /// Somebody holds a stripe and does not let go. Operations on rows that exist need none: they go
+    /// aside, where each waits for its own row only. The others are halved, to find whose stripe it is.
+    fn go_round(&mut self, batch: Vec<Group>) -> Attempt {
+        let (mut creating, existing): (Vec<Group>, Vec<Group>) =
+            batch.into_iter().partition(|group| group.create);
+        self.shared.aside.put_back(existing);
+        if creating.is_empty() {
+            return Attempt::Done;
         }
+        if creating.len() > 1 {
+            let rest = creating.split_off(creating.len() / 2);
+            self.queue.put_back(rest);
+        }
+        Attempt::Again(creating)
     }
 
     /// Hands an unknown outcome to a task of its own, and goes on under a new identity.
     fn settle(&mut self, batch: Vec<Group>, sent: Moment, number: u64) {
-        if let Some(link) = self.link.take() {
+        self.session = None;
+        if let Some(registration) = self.registration.take() {
             let unsettled = Unsettled {
-                lane: link.registration.id,
+                lane: registration.id,
                 number,
                 batch,
                 sent,
             };
-            self.shared
-                .spawn(settle(Arc::clone(&self.shared), unsettled));
+            let hold = self.shared.hold();
+            let shared = Arc::clone(&self.shared);
+            self.shared.spawn(async move {
+                settle(shared, unsettled).await;
+                drop(hold);
+            });
         }
     }
 
-    /// The lane's connection and identity, made if there is none.
-    async fn link(&mut self) -> Result<&mut Link, Error> {
-        let limit = self.shared.options.packet_limit;
-        if let Some(link) = &mut self.link
-            && Moment::now().since(link.registration.last_used) > REGISTRATION
-        {
-            match register(&mut link.session).await {
-                Ok(registration) => link.registration = registration,
-                Err(_) => self.link = None,
+    /// Makes the lane's connection and its identity, as far as there is none.
+    async fn connect(&mut self) -> Result<(), Error> {
+        if let Some(registration) = &self.registration {
+            let idle = Moment::now().since(registration.last_used);
+            if idle > IDLE {
+                self.session = None;
+            }
+            if idle > REGISTRATION {
+                self.registration = None;
             }
         }
-        match &mut self.link {
-            Some(_) => {}
-            none => {
-                let mut session =
-                    Session::open(&self.shared.options.connect, Commit::Explicit, limit)
-                        .await
-                        .map_err(Error::from_sqlx)?;
-                let registration = register(&mut session).await.map_err(Error::from_sqlx)?;
-                *none = Some(Link {
-                    session,
-                    registration,
-                });
-                self.connecting.reset();
-            }
+        let options = &self.shared.options;
+        let session = match &mut self.session {
+            Some(session) => session,
+            none => none.insert(
+                Session::open(&options.connect, Commit::Explicit, options.packet_limit)
+                    .await
+                    .map_err(Error::from_sqlx)?,
+            ),
+        };
+        if self.registration.is_none() {
+            // Acknowledged before the first batch is sent.
+            let id = Token::random();
+            session
+                .query(packet::register_lane(id))
+                .await
+                .map_err(Error::from_sqlx)?;
+            self.registration = Some(Registration {
+                id,
+                number: 0,
+                last_used: Moment::now(),
+            });
         }
-        self.link.as_mut().ok_or(Error::Closed)
+        Ok(())
     }
 }
 
-/// Gives a lane its row, acknowledged before the first batch is sent.
-async fn register(session: &mut Session) -> Result<Registration, sqlx::Error> {
-    let id = Token::random();
-    session.query(packet::register_lane(id)).await?;
-    Ok(Registration {
-        id,
-        number: 0,
-        last_used: Moment::now(),
-    })
+impl Drop for Lane {
+    /// However it ends, also with its runtime or by a panic: nobody waits for an answer in vain.
+    fn drop(&mut self) {
+        self.queue.leave();
+    }
 }
 
 impl Shared {
-    /// Ends a group by what its row says, or sends it on to where it can end.
+    /// Ends a group by what its row says, or sends it on to where it can end. `late`: the packet ran
+    /// when its time for grants was over.
     pub(super) fn conclude(
-        self: &Arc<Self>,
+        &self,
         mut group: Group,
-        row: Option<&crate::sql::reply::RowState>,
+        row: Option<&RowState>,
         sent: Moment,
+        late: bool,
     ) {
         let verdict = match judge(&group.operation, row) {
             // The counter may be what is missing.
@@ -340,10 +360,10 @@ impl Shared {
                 lane.put_back([group]);
             }
             Verdict::Busy => match &group.operation {
+                // Refused by a clock that has been corrected since.
+                Operation::Acquire(_) if late => self.lane_of(&group.key).put_back([group]),
                 // Whoever waits for a lock asks again; it needs no connection for that.
-                Operation::Acquire(_) => {
-                    group.finish(&super::outcome::Outcome::Busy, sent);
-                }
+                Operation::Acquire(_) => drop(group.finish(&Outcome::Busy, sent)),
                 _ => self.aside.put_back([group]),
             },
         }

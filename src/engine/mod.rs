@@ -40,7 +40,7 @@ const ASIDE: usize = 2;
 const CAPACITY: usize = 65_536;
 
 /// How the engine works.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct EngineOptions {
     pub(crate) connect: MySqlConnectOptions,
     pub(crate) lanes: usize,
@@ -79,6 +79,14 @@ impl Shared {
         }
     }
 
+    /// Keeps the lanes from ending as long as something may still be put back.
+    fn hold(self: &Arc<Self>) -> Hold {
+        for queue in self.lanes.iter().chain([&self.aside]) {
+            queue.hold();
+        }
+        Hold(Arc::clone(self))
+    }
+
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let handle = self.runtime.spawn(task);
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,6 +98,17 @@ impl Shared {
         let handle = self.runtime.spawn(task);
         let mut helpers = self.helpers.lock().unwrap_or_else(PoisonError::into_inner);
         helpers.push(handle);
+    }
+}
+
+/// A settlement that is under way.
+struct Hold(Arc<Shared>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        for queue in self.0.lanes.iter().chain([&self.0.aside]) {
+            queue.let_go();
+        }
     }
 }
 
@@ -149,7 +168,7 @@ impl Engine {
         let _place = self.capacity.acquire().await.map_err(|_| Error::Closed)?;
         let (sender, receiver) = oneshot::channel();
         let expires = Moment::now().after(self.shared.options.request_limit);
-        self.submit(key, request, expires, Reply::Channel(sender));
+        self.submit(key, request, expires, Reply::Caller(sender));
         receiver.await.map_err(|_| Error::Closed)?
     }
 

@@ -83,7 +83,7 @@ pub(crate) fn judge(operation: &Operation, row: Option<&RowState>) -> Verdict {
                     remaining: row.remaining,
                     wanted: row.wanted,
                 })
-            } else if row.is_free() || (acquire.reentrant && row.mine) {
+            } else if row.is_free() || (acquire.reentrant && row.mine && row.status == ACTIVE) {
                 Verdict::Busy
             } else {
                 Verdict::Final(Outcome::Held(*row))
@@ -108,7 +108,7 @@ pub(crate) fn judge(operation: &Operation, row: Option<&RowState>) -> Verdict {
                     remaining: row.remaining,
                     wanted: row.wanted,
                 })
-            } else if row.mine && row.status != ACTIVE {
+            } else if row.mine && row.status != ACTIVE && row.fence <= renew.fence {
                 // The holder's own transaction released it; a release by force changes the holder.
                 Verdict::Final(released(row))
             } else {
@@ -269,6 +269,7 @@ mod tests {
             fence: 100,
             used: 98,
             hold: 0,
+            reentrant: false,
             mark: 7,
         });
         let free = RowState {

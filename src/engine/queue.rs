@@ -36,7 +36,14 @@ pub(crate) struct Waiting {
     ready: VecDeque<RowKey>,
     /// Groups that ran once and must run again; they go before all.
     again: VecDeque<Group>,
+    /// It takes no more, but for what gives something back.
     closed: bool,
+    /// How many lanes serve it.
+    lanes: usize,
+    /// Settlements that may still put something back.
+    holds: usize,
+    /// Its lanes have ended: nothing that is put here is answered any more.
+    abandoned: bool,
 }
 
 impl Waiting {
@@ -120,6 +127,13 @@ impl Waiting {
     /// Takes out what nobody wants any more.
     fn take_expired(&mut self, now: Moment) -> Vec<Member> {
         let mut expired = Vec::new();
+        let again = std::mem::take(&mut self.again);
+        for mut group in again {
+            expired.extend(group.take_expired(now));
+            if !group.members.is_empty() {
+                self.again.push_back(group);
+            }
+        }
         for mailbox in self.rows.values_mut() {
             if mailbox.waiting.iter().any(|member| member.expires <= now) {
                 let (old, fresh) = mailbox
@@ -165,7 +179,8 @@ impl LaneQueue {
 
     pub(crate) fn push(&self, key: RowKey, member: Member) {
         let mut waiting = self.lock();
-        if waiting.closed {
+        let taken = !waiting.closed || member.request.is_release();
+        if waiting.abandoned || !taken {
             drop(waiting);
             let mut member = member;
             member.finish(Err(Error::Closed));
@@ -180,12 +195,70 @@ impl LaneQueue {
     }
 
     pub(crate) fn put_back(&self, groups: impl IntoIterator<Item = Group>) {
-        let mut waiting = self.lock();
-        for group in groups {
-            waiting.put_back(group);
+        let mut refused = Vec::new();
+        {
+            let mut waiting = self.lock();
+            for group in groups {
+                if waiting.abandoned {
+                    refused.push(group);
+                } else {
+                    waiting.put_back(group);
+                }
+            }
         }
-        drop(waiting);
+        // Outside the lock: who is told may submit.
+        for group in refused {
+            group.fail(&Error::Closed);
+        }
         self.filled.notify_one();
+    }
+
+    /// A lane serves this queue.
+    pub(crate) fn enter(&self) {
+        self.lock().lanes += 1;
+    }
+
+    /// A lane has ended. When it was the last one, whoever waits is told, and so is whoever comes.
+    pub(crate) fn leave(&self) {
+        let last = {
+            let mut waiting = self.lock();
+            waiting.lanes -= 1;
+            waiting.lanes == 0
+        };
+        if last {
+            self.abandon();
+        }
+    }
+
+    /// A settlement may still put something back: the lanes wait for it before they end.
+    pub(crate) fn hold(&self) {
+        self.lock().holds += 1;
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.lock().holds -= 1;
+        self.filled.notify_waiters();
+        self.filled.notify_one();
+    }
+
+    fn abandon(&self) {
+        let (rows, again) = {
+            let mut waiting = self.lock();
+            waiting.closed = true;
+            waiting.abandoned = true;
+            waiting.urgent.clear();
+            waiting.ready.clear();
+            (
+                std::mem::take(&mut waiting.rows),
+                std::mem::take(&mut waiting.again),
+            )
+        };
+        for mut member in rows.into_values().flat_map(|mailbox| mailbox.waiting) {
+            member.finish(Err(Error::Closed));
+        }
+        for group in again {
+            group.fail(&Error::Closed);
+        }
     }
 
     /// Waits for the next batch; `None` when the queue is closed and empty.
@@ -204,7 +277,7 @@ impl LaneQueue {
                     }
                     return Some(batch);
                 }
-                if waiting.closed {
+                if waiting.closed && waiting.holds == 0 {
                     return None;
                 }
             }

@@ -55,24 +55,53 @@ impl Request {
         }
     }
 
+    /// Whether it gives something back: that is still taken while a client closes.
+    pub(crate) fn is_release(&self) -> bool {
+        matches!(self, Self::Operation(Operation::Release(_)))
+    }
+
     pub(crate) fn is_urgent(&self) -> bool {
         matches!(self, Self::Operation(operation) if operation.is_urgent())
     }
 }
 
-/// Who is told. A callback runs in the lane, so that a grant reaches its lock without a detour.
+/// Who is told.
 pub(crate) enum Reply {
-    Channel(oneshot::Sender<Result<Answer, Error>>),
-    Callback(Box<dyn FnOnce(Result<Answer, Error>) + Send>),
+    /// A caller who waits.
+    Caller(oneshot::Sender<Result<Answer, Error>>),
+    /// The client itself. It runs in the lane, so that a grant reaches its lock without a detour.
+    Client(Callback),
 }
 
 impl Reply {
+    pub(crate) fn client(told: impl FnOnce(Result<Answer, Error>) + Send + 'static) -> Self {
+        Self::Client(Callback(Some(Box::new(told))))
+    }
+
     pub(crate) fn send(self, result: Result<Answer, Error>) {
         match self {
             // The caller may have gone away; what was asked for has happened all the same.
-            Self::Channel(channel) => drop(channel.send(result)),
-            Self::Callback(callback) => callback(result),
+            Self::Caller(channel) => drop(channel.send(result)),
+            Self::Client(mut callback) => callback.run(result),
         }
+    }
+}
+
+/// Runs once, whatever happens: if it is dropped (a lane has panicked, a runtime has ended), it is
+/// told that the client is closed.
+pub(crate) struct Callback(Option<Box<dyn FnOnce(Result<Answer, Error>) + Send>>);
+
+impl Callback {
+    fn run(&mut self, result: Result<Answer, Error>) {
+        if let Some(told) = self.0.take() {
+            told(result);
+        }
+    }
+}
+
+impl Drop for Callback {
+    fn drop(&mut self) {
+        self.run(Err(Error::Closed));
     }
 }
 
@@ -87,6 +116,13 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// Answers a caller whose time is over. The client itself waits for the truth, however late.
+    pub(crate) fn give_up(&mut self, now: Moment, error: impl FnOnce() -> Error) {
+        if self.expires <= now && matches!(self.reply, Some(Reply::Caller(_))) {
+            self.finish(Err(error()));
+        }
+    }
+
     pub(crate) fn finish(&mut self, result: Result<Answer, Error>) {
         if let Some(reply) = self.reply.take() {
             reply.send(result);
@@ -150,28 +186,28 @@ impl Group {
         }
     }
 
-    /// Fails the members that nobody wants any more; whether any are left.
-    pub(crate) fn expire(&mut self, now: Moment, error: impl Fn() -> Error) -> bool {
-        if self.members.iter().all(|member| member.expires > now) {
-            return true;
+    /// Takes out the members that nobody wants any more: their time is over, or they were answered.
+    pub(crate) fn take_expired(&mut self, now: Moment) -> Vec<Member> {
+        let stays = |member: &Member| member.expires > now && member.reply.is_some();
+        if self.members.iter().all(stays) {
+            return Vec::new();
         }
-        for member in &mut self.members {
-            if member.expires <= now {
-                member.finish(Err(error()));
-            }
-        }
-        self.members.retain(|member| member.reply.is_some());
+        let (fresh, expired): (Vec<Member>, Vec<Member>) = self.members.drain(..).partition(stays);
+        self.members = fresh;
         if self.members.is_empty() {
-            return false;
+            return expired;
         }
         let mut sums = Sums::default();
-        for member in &self.members {
-            if let Request::Add { delta, .. } = member.request {
-                sums.add(delta);
-            }
+        let fits = self.members.iter().all(|member| match member.request {
+            Request::Add { delta, .. } => sums.add(delta),
+            _ => true,
+        });
+        if !fits {
+            // Without those that left, the sums reach too far. No value admits them then, and each runs alone.
+            sums = Sums::impossible();
         }
         self.operation = operation(&self.members, &sums);
-        true
+        expired
     }
 
     /// Tells every member its own outcome. Gives back those that must run again, each alone,
@@ -242,6 +278,15 @@ struct Sums {
 }
 
 impl Sums {
+    /// Sums that no value admits.
+    fn impossible() -> Self {
+        Self {
+            total: 0,
+            lowest: -(1 << 65),
+            highest: 1 << 65,
+        }
+    }
+
     /// Adds `delta`, unless the sums would then reach further than a counter can.
     fn add(&mut self, delta: i64) -> bool {
         let total = self.total + i128::from(delta);

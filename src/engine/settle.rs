@@ -13,7 +13,6 @@ use super::request::Group;
 use super::session::Session;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::sql::operation::Operation;
 use crate::sql::packet::{self, FENCED, RowOperation};
 use crate::sql::reply::Reply;
 use crate::sql::session::Commit;
@@ -32,58 +31,53 @@ enum Settled {
     /// It never ran and never can.
     Fenced,
     Committed(Reply),
+    /// The lane's row is gone, and with it the proof. It can run no more.
+    NoProof,
 }
 
 /// Settles until it is settled, however long that takes.
 pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
     let mut backoff = Backoff::connecting();
     let mut session = None;
-    loop {
+    let settled = loop {
         let rows = unsettled.batch.iter().map(Group::row).collect();
-        match attempt(
-            &shared,
-            &mut session,
-            (unsettled.lane, unsettled.number),
-            rows,
-        )
-        .await
-        {
-            Ok(Settled::Fenced) => {
-                for group in unsettled.batch {
-                    shared.lane_of(&group.key).put_back([group]);
-                }
-                return;
-            }
-            Ok(Settled::Committed(reply)) => {
-                for (group, row) in unsettled.batch.into_iter().zip(&reply.rows) {
-                    shared.conclude(group, row.as_ref(), unsettled.sent);
-                }
-                return;
-            }
+        let lane = (unsettled.lane, unsettled.number);
+        match attempt(&shared, &mut session, lane, rows).await {
+            Ok(settled) => break settled,
             Err(error) => {
                 tracing::warn!(%error, batch = unsettled.number, "not settled yet; trying again");
                 session = None;
                 let now = Moment::now();
                 for group in &mut unsettled.batch {
-                    answer_expired(group, now);
+                    let name = group.key.name.to_string();
+                    for member in &mut group.members {
+                        member.give_up(now, || Error::OutcomeUnknown { name: name.clone() });
+                    }
                 }
                 tokio::time::sleep(backoff.delay()).await;
             }
         }
-    }
-}
-
-/// Tells those whose time is over that the outcome is unknown; it is settled all the same.
-///
-/// A release, a renewal and an acquire have somebody in the client who waits for the truth, however late.
-fn answer_expired(group: &mut Group, now: Moment) {
-    if !matches!(group.operation, Operation::Count(_) | Operation::Touch(_)) {
-        return;
-    }
-    let name = group.key.name.to_string();
-    for member in &mut group.members {
-        if member.expires <= now {
-            member.finish(Err(Error::OutcomeUnknown { name: name.clone() }));
+    };
+    match settled {
+        Settled::Fenced => {
+            for group in unsettled.batch {
+                shared.lane_of(&group.key).put_back([group]);
+            }
+        }
+        Settled::Committed(reply) => {
+            for (group, row) in unsettled.batch.into_iter().zip(&reply.rows) {
+                shared.conclude(group, row.as_ref(), unsettled.sent, true);
+            }
+        }
+        Settled::NoProof => {
+            for group in unsettled.batch {
+                if group.operation.is_repeatable() {
+                    shared.lane_of(&group.key).put_back([group]);
+                } else {
+                    let name = group.key.name.to_string();
+                    group.fail(&Error::OutcomeUnknown { name });
+                }
+            }
         }
     }
 }
@@ -110,7 +104,7 @@ async fn attempt(
     let Some(answer) = session.query(sql).await? else {
         let fence = packet::fence_lane(lane, number);
         session.query(fence).await?;
-        return Ok(Settled::Fenced);
+        return Ok(Settled::NoProof);
     };
     let results = answer.strip_prefix('=').unwrap_or_default();
     if results == FENCED {

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::lease::Lease;
 use super::registry::Locks;
 use super::turn::Turn;
-use crate::clock::{Moment, micros};
+use crate::clock::Moment;
 use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
 use crate::error::Error;
@@ -120,7 +120,7 @@ impl LockGuard {
         let operation = Operation::Renew(Renew {
             token: self.lease.token,
             fence: self.lease.fence,
-            ttl: micros(ttl),
+            ttl: self.lease.renewal(ttl).ok_or_else(lost)?,
         });
         let key = RowKey::lock(self.lease.name.clone());
         let result = self
@@ -145,8 +145,9 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Error::LockLost`] if the lock was not ours any more: whatever it protected may have been
-    /// touched by somebody else. The new holder's lock is left alone. Others as the server gives cause
-    /// for; the release is then still tried in the background.
+    /// touched by somebody else. The new holder's lock is left alone. [`Error::OutcomeUnknown`] if that
+    /// could not be found out in time; it still is in the background. Others as the server gives cause
+    /// for: then the lock is free when its lease ends.
     ///
     /// # Cancel safety
     ///
@@ -158,11 +159,21 @@ impl LockGuard {
         let (told, receiver) = oneshot::channel();
         turn.disarm();
         Locks::end_turn(&self.locks, &self.lease, Some(told));
-        receiver.await.map_err(|_| Error::Closed)?
+        let limit = self.lease.trusted_for() + self.locks.engine.request_limit();
+        match tokio::time::timeout(limit, receiver).await {
+            Ok(answer) => answer.map_err(|_| Error::Closed)?,
+            Err(_) => Err(Error::OutcomeUnknown {
+                name: self.lease.name.to_string(),
+            }),
+        }
     }
 }
 
 impl LockGuard {
+    pub(crate) fn is_reentrant(&self) -> bool {
+        self.lease.terms.owner.is_some()
+    }
+
     /// The lease, marked as used inside a transaction; refused if it is not this guard's any more.
     pub(crate) fn use_in_transaction(&self) -> Result<&Arc<Lease>, Error> {
         self.lease.use_in_transaction();

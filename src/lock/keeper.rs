@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -14,63 +15,85 @@ use crate::engine::request::{Reply, Request};
 use crate::error::Error;
 use crate::sql::operation::{Operation, Renew, RowKey};
 
+#[derive(Default)]
+struct Dates {
+    /// By time, and by the lease's number for those of one time.
+    map: BTreeMap<(Moment, u64), Arc<Lease>>,
+    closed: bool,
+}
+
 /// The dates of all leases.
 #[derive(Default)]
 pub(crate) struct Keeper {
-    /// By time, and by the lease's number for those of one time.
-    dates: Mutex<BTreeMap<(Moment, u64), Arc<Lease>>>,
+    dates: Mutex<Dates>,
     /// A date came before the earliest one.
     pub(crate) earlier: Arc<Notify>,
 }
 
 impl Keeper {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Moment, u64), Arc<Lease>>> {
+    fn lock(&self) -> MutexGuard<'_, Dates> {
         self.dates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a lease: renewed at a third of its ttl, or watched until its end.
-    pub(crate) fn add(&self, lease: &Arc<Lease>) {
+    ///
+    /// False when the client was closed: nobody keeps it any more.
+    pub(crate) fn add(&self, lease: &Arc<Lease>) -> bool {
         lease.set_date(next_date(lease));
         let at = lease.date();
         let mut dates = self.lock();
-        let first = dates.first_key_value().is_none_or(|(key, _)| at < key.0);
-        dates.insert((at, lease.number), Arc::clone(lease));
+        if dates.closed {
+            return false;
+        }
+        let first = dates
+            .map
+            .first_key_value()
+            .is_none_or(|(key, _)| at < key.0);
+        dates.map.insert((at, lease.number), Arc::clone(lease));
         drop(dates);
         if first {
             self.earlier.notify_one();
         }
+        true
     }
 
     /// The lease has ended: no renewal from here on.
     pub(crate) fn remove(&self, lease: &Lease) {
-        self.lock().remove(&(lease.date(), lease.number));
+        self.lock().map.remove(&(lease.date(), lease.number));
     }
 
     /// The leases whose date has come.
     fn take_due(&self, now: Moment) -> Vec<Arc<Lease>> {
         let mut dates = self.lock();
-        let later = dates.split_off(&(now, u64::MAX));
-        std::mem::replace(&mut *dates, later)
+        let later = dates.map.split_off(&(now, u64::MAX));
+        std::mem::replace(&mut dates.map, later)
             .into_values()
             .collect()
     }
 
     fn next(&self) -> Option<Moment> {
-        self.lock().first_key_value().map(|(key, _)| key.0)
+        self.lock().map.first_key_value().map(|(key, _)| key.0)
     }
 
-    /// Forgets all leases and gives them out.
-    pub(crate) fn take_all(&self) -> Vec<Arc<Lease>> {
-        std::mem::take(&mut *self.lock()).into_values().collect()
+    /// Forgets all leases and gives them out, and takes no more.
+    pub(crate) fn close(&self) -> Vec<Arc<Lease>> {
+        let mut dates = self.lock();
+        dates.closed = true;
+        std::mem::take(&mut dates.map).into_values().collect()
     }
 }
+
+/// The shortest pause between two looks at a lease.
+const SHORTEST: Duration = Duration::from_millis(5);
 
 /// When the lease needs attention next.
 fn next_date(lease: &Lease) -> Moment {
     let now = Moment::now();
     let end = now.after(lease.trusted_for());
     if lease.terms.auto_renew {
-        end.min(now.after(lease.terms.ttl / 3))
+        // Less than a third may be left, if the last answer came late: half of it leaves time for one.
+        let pause = (lease.terms.ttl / 3).min(lease.trusted_for() / 2);
+        end.min(now.after(pause.max(SHORTEST)))
     } else {
         end
     }
@@ -86,7 +109,8 @@ pub(crate) async fn run(locks: Weak<Locks>, earlier: Arc<Notify>, stopped: Cance
             }
             locks.keeper.next()
         };
-        let pause = next.map(Moment::left);
+        // Timers stand still while the machine sleeps; the clock that counts does not.
+        let pause = next.map(|next| next.left().min(Moment::RECHECK));
         tokio::select! {
             () = stopped.cancelled() => return,
             () = earlier.notified() => {}
@@ -107,7 +131,9 @@ fn attend(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     if lease.terms.auto_renew {
         renew(locks, lease);
     }
-    locks.keeper.add(lease);
+    if !locks.keeper.add(lease) {
+        locks.close_lease(lease);
+    }
     // It may have ended between the look above and here.
     if lease.has_ended() {
         locks.keeper.remove(lease);
@@ -116,7 +142,7 @@ fn attend(locks: &Arc<Locks>, lease: &Arc<Lease>) {
 
 /// Sends one renewal, unless one is on its way.
 fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
-    let Some(ttl) = lease.renewal_ttl() else {
+    let Some(ttl) = lease.renewal(lease.terms.ttl) else {
         return;
     };
     if !lease.begin_renewal() {
@@ -129,10 +155,10 @@ fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     });
     let expires = Moment::now().after(lease.trusted_for());
     let (locks_again, kept) = (Arc::clone(locks), Arc::clone(lease));
-    let reply = Reply::Callback(Box::new(move |result| {
+    let reply = Reply::client(move |result| {
         kept.end_renewal();
         renewed(&locks_again, &kept, result);
-    }));
+    });
     locks.engine.submit(
         RowKey::lock(lease.name.clone()),
         Request::Operation(operation),

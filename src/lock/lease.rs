@@ -36,7 +36,10 @@ pub(crate) struct Lease {
     /// The last fencing token of the block that the grant reserved.
     pub(crate) fence: u64,
     pub(crate) terms: Terms,
+    /// When the packet was sent that brought the grant: trust and the longest hold count from here.
     pub(crate) granted: Moment,
+    /// When this process learned of it: the minimum hold counts from here.
+    answered: Moment,
     /// Microseconds of [`Moment`] until which the holder may trust it.
     trusted_until: AtomicI64,
     /// The fencing token of the current turn.
@@ -78,6 +81,7 @@ impl Lease {
             fence,
             terms,
             granted: sent,
+            answered: Moment::now(),
             trusted_until: AtomicI64::new(0),
             turn: AtomicU64::new(first),
             signal: Mutex::default(),
@@ -138,7 +142,13 @@ impl Lease {
         if turn >= self.fence {
             return None;
         }
-        *self.lock_signal() = CancellationToken::new();
+        let mut signal = self.lock_signal();
+        // Lost in this moment: either it is seen here, or `lose` cancels the new signal.
+        if self.is_lost() {
+            return None;
+        }
+        *signal = CancellationToken::new();
+        drop(signal);
         self.turn.store(turn + 1, Ordering::Release);
         Some(turn + 1)
     }
@@ -219,16 +229,17 @@ impl Lease {
         self.renewing.store(false, Ordering::Release);
     }
 
-    /// For how long a renewal asks now, in microseconds; `None` once the longest hold is reached.
-    pub(crate) fn renewal_ttl(&self) -> Option<i64> {
+    /// For how long a renewal by `ttl` asks now, in microseconds; `None` once the longest hold is
+    /// reached.
+    pub(crate) fn renewal(&self, ttl: Duration) -> Option<i64> {
         let ttl = match self.terms.max_hold {
-            None => self.terms.ttl,
+            None => ttl,
             Some(longest) => {
                 let left = self.granted.after(longest).left();
                 if left.is_zero() {
                     return None;
                 }
-                self.terms.ttl.min(left)
+                ttl.min(left)
             }
         };
         Some(micros(ttl))
@@ -236,7 +247,7 @@ impl Lease {
 
     /// What is left of the minimum hold, in microseconds.
     pub(crate) fn hold_left(&self) -> i64 {
-        micros(self.granted.after(self.terms.hold_at_least).left())
+        micros(self.answered.after(self.terms.hold_at_least).left())
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) enum State {
 pub(crate) struct Watch {
     fence: u64,
     changed: Moment,
+    /// The last answer was that a transaction holds the row: that says nothing about the lock.
+    busy: bool,
     /// When to look again.
     pub(crate) next: Moment,
     /// Another process goes first until then, unless the fence moves.
@@ -105,6 +107,7 @@ impl Place {
             watch: Watch {
                 fence: 0,
                 changed: now,
+                busy: false,
                 next: now,
                 give_way: None,
                 wanted: now,
@@ -147,8 +150,9 @@ impl Place {
         let Some(position) = self.waiters.iter().position(|waiter| waiter.id == id) else {
             return true;
         };
-        if stay && position == 0 && matches!(self.state, State::Asking) {
-            self.waiters[0].once = true;
+        let waiter = &mut self.waiters[position];
+        if stay && (waiter.once || (position == 0 && matches!(self.state, State::Asking))) {
+            waiter.once = true;
             return true;
         }
         self.waiters.remove(position);
@@ -168,7 +172,8 @@ impl Place {
             };
             return;
         }
-        // Nobody is there to take it, or it came too late to be trusted.
+        // Nobody is there to take it, or it came too late to be trusted. Who asked for one answer has it.
+        self.refuse_once();
         self.give_back(lease, actions);
     }
 
@@ -207,26 +212,30 @@ impl Place {
         now: Moment,
         actions: &mut Vec<Action>,
     ) {
-        let mut waiting = VecDeque::with_capacity(self.waiters.len());
-        for waiter in self.waiters.drain(..) {
-            if waiter.once {
-                // Who asked may have gone away.
-                drop(waiter.reply.send(Ok(None)));
-            } else {
-                waiting.push_back(waiter);
-            }
-        }
-        self.waiters = waiting;
+        self.refuse_once();
         if self.waiters.is_empty() {
             self.state = State::Idle;
             return;
         }
         self.state = State::Watching;
+        self.watch.busy = row.is_none();
         self.note(row, now);
         actions.push(Action::Watch);
         if self.watch.wanted <= now && row.is_some() {
             self.watch.wanted = now.after(WANT);
             actions.push(Action::Want);
+        }
+    }
+
+    /// Those who take the next answer, whatever it is, learn that the lock is not to be had.
+    fn refuse_once(&mut self) {
+        for waiter in std::mem::take(&mut self.waiters) {
+            if waiter.once {
+                // Who asked may have gone away.
+                drop(waiter.reply.send(Ok(None)));
+            } else {
+                self.waiters.push_back(waiter);
+            }
         }
     }
 
@@ -259,11 +268,19 @@ impl Place {
         if !matches!(self.state, State::Watching) {
             return;
         }
+        let held = row.is_some_and(|row| !row.is_free());
+        if held {
+            self.refuse_once();
+        }
         if self.waiters.is_empty() && self.watch.give_way.is_none_or(|until| until <= now) {
             self.state = State::Idle;
             return;
         }
-        let free = row.is_none_or(RowState::is_free);
+        // An owner can enter a lock that it holds itself; whether it does, only an acquire can tell.
+        let moved = row.is_some_and(|row| row.fence != self.watch.fence);
+        let first = self.waiters.front();
+        let reentrant = first.is_some_and(|first| first.terms.owner.is_some());
+        let free = !held || (reentrant && (self.watch.busy || moved));
         self.note(row, now);
         let give_way = self.watch.give_way.is_some_and(|until| until > now);
         if free && !give_way && !self.waiters.is_empty() {

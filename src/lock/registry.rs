@@ -1,7 +1,7 @@
 //! All locks of one client: who waits, who holds, and what is on its way.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -56,6 +56,7 @@ pub(crate) struct Locks {
     pub(crate) watch: Arc<Notify>,
     pub(crate) stopped: CancellationToken,
     next_id: AtomicU64,
+    keep_at_close: AtomicBool,
 }
 
 impl Locks {
@@ -69,6 +70,7 @@ impl Locks {
             watch: Arc::default(),
             stopped: CancellationToken::new(),
             next_id: AtomicU64::new(0),
+            keep_at_close: AtomicBool::new(false),
         });
         runtime.spawn(super::keeper::run(
             Arc::downgrade(&locks),
@@ -123,21 +125,26 @@ impl Locks {
             key: &key,
             id,
         };
-        let answer = match wait {
-            Wait::Not | Wait::Forever => (&mut receiver).await,
-            Wait::For(wait) => match tokio::time::timeout(wait, &mut receiver).await {
-                Ok(answer) => answer,
-                Err(_) => {
-                    // An answer that is on its way is waited for: a short wait is one attempt.
-                    if ticket.leave(true) {
-                        (&mut receiver).await
-                    } else {
-                        Ok(Ok(None))
-                    }
-                }
-            },
+        let longest = match wait {
+            Wait::Not => Duration::ZERO,
+            Wait::For(wait) => wait,
+            Wait::Forever => return receiver.await.map_err(|_| Error::Closed)?,
         };
-        answer.map_err(|_| Error::Closed)?
+        if let Ok(answer) = tokio::time::timeout(longest, &mut receiver).await {
+            return answer.map_err(|_| Error::Closed)?;
+        }
+        // An answer that is on its way is waited for: a short wait is one attempt.
+        if !ticket.leave(true) {
+            return Ok(None);
+        }
+        match tokio::time::timeout(self.engine.request_limit(), &mut receiver).await {
+            Ok(answer) => answer.map_err(|_| Error::Closed)?,
+            Err(_) if ticket.leave(false) => receiver.await.map_err(|_| Error::Closed)?,
+            // The place goes on: a grant that comes is the next one's, or is given back.
+            Err(_) => Err(Error::OutcomeUnknown {
+                name: key.name.to_string(),
+            }),
+        }
     }
 
     /// Changes a place, and carries out what follows from that. `change` gets the map's entry, which
@@ -201,9 +208,9 @@ impl Locks {
         });
         let limit = Moment::now().after(self.engine.request_limit());
         let (locks, place) = (Arc::clone(self), key.clone());
-        let reply = Reply::Callback(Box::new(move |result| {
+        let reply = Reply::client(move |result| {
             locks.asked(&place, token, terms, result);
-        }));
+        });
         self.engine.submit(
             RowKey::lock(key.name.clone()),
             Request::Operation(operation),
@@ -336,13 +343,14 @@ impl Locks {
             fence: lease.fence,
             used: lease.current_turn(),
             hold: lease.hold_left(),
+            reentrant: lease.terms.owner.is_some(),
             mark: rand::random(),
         });
         let expires = Moment::now()
             .after(lease.trusted_for())
             .after(self.engine.request_limit());
         let (locks, name) = (Arc::clone(self), lease.name.clone());
-        let reply = Reply::Callback(Box::new(move |result| {
+        let reply = Reply::client(move |result| {
             let (wanted, fence) = match &result {
                 Ok(Answer {
                     outcome: Outcome::Released { fence, wanted },
@@ -377,7 +385,7 @@ impl Locks {
                     }
                 }
             }
-        }));
+        });
         self.engine.submit(
             RowKey::lock(lease.name.clone()),
             Request::Operation(operation),
@@ -393,7 +401,7 @@ impl Locks {
             Request::Operation(Operation::Want(Want { wait: micros(WANT) })),
             Moment::now().after(self.engine.request_limit()),
             // If it fails, the wait is longer, and no less safe.
-            Reply::Callback(Box::new(drop)),
+            Reply::client(drop),
         );
     }
 
@@ -478,14 +486,21 @@ impl Locks {
         for (_, mut place) in map {
             place.fail(&Error::Closed);
         }
-        for lease in self.keeper.take_all() {
-            if release && !lease.has_ended() {
-                lease.lose();
-                lease.end();
-                self.release(None, &lease, None);
-            }
+        self.keep_at_close.store(!release, Ordering::Release);
+        for lease in self.keeper.close() {
+            self.close_lease(&lease);
         }
         self.stopped.cancel();
+    }
+
+    /// The client is closed: the lease is released, or left to its end.
+    pub(crate) fn close_lease(self: &Arc<Self>, lease: &Arc<Lease>) {
+        if lease.has_ended() || self.keep_at_close.load(Ordering::Acquire) {
+            return;
+        }
+        lease.lose();
+        lease.end();
+        self.release(None, lease, None);
     }
 }
 

@@ -22,11 +22,14 @@ pub(crate) fn one(name: &str) -> String {
     sql
 }
 
-/// The locks that are taken, in the order of their names, behind `after`.
-pub(crate) fn taken(after: &str, limit: u32) -> String {
+/// The locks that are taken, in the order of their names, behind `after`. (Nothing is before every name:
+/// the collation pads with spaces, and a name may begin with a control character.)
+pub(crate) fn taken(after: Option<&str>, limit: u32) -> String {
     let mut sql = select();
-    sql.push_str(" AND lock_name>");
-    literal::text(&mut sql, after);
+    if let Some(after) = after {
+        sql.push_str(" AND lock_name>");
+        literal::text(&mut sql, after);
+    }
     sql.push_str(" AND status<>0 AND deadline>UTC_TIMESTAMP(6) ORDER BY lock_name LIMIT ");
     literal::number(&mut sql, limit);
     sql

@@ -76,6 +76,8 @@ pub(crate) struct Release {
     pub(crate) used: u64,
     /// The lock stays taken for this much longer.
     pub(crate) hold: i64,
+    /// The token is an owner's: it may have more levels.
+    pub(crate) reentrant: bool,
     pub(crate) mark: i64,
 }
 
@@ -189,8 +191,19 @@ impl Operation {
     pub(crate) fn needs_record(&self) -> bool {
         match self {
             Self::Acquire(acquire) => acquire.reentrant,
-            Self::Release(_) | Self::ForceRelease(_) | Self::Count(_) => true,
-            Self::Renew(_) | Self::Want(_) | Self::Once(_) | Self::Touch(_) => false,
+            // An id's row says nothing any more once its retention has ended.
+            Self::Release(_) | Self::ForceRelease(_) | Self::Count(_) | Self::Once(_) => true,
+            Self::Renew(_) | Self::Want(_) | Self::Touch(_) => false,
+        }
+    }
+
+    /// Whether it may run again although it may have run: its token says what it has done.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        match self {
+            Self::Acquire(acquire) => !acquire.reentrant,
+            Self::Release(release) => !release.reentrant,
+            Self::Renew(_) | Self::Want(_) | Self::Touch(_) => true,
+            Self::ForceRelease(_) | Self::Count(_) | Self::Once(_) => false,
         }
     }
 

@@ -519,7 +519,7 @@ impl Script {
             },
             &format!(
                 "v.d AS d,{VALUE} AS p,\
-                 v.a*{VALUE}+v.s*IF(v.m=1,1,\
+                 v.a*{VALUE}+CAST(v.s AS DECIMAL(30,0))*IF(v.m=1,1,\
                  LEAST(ABS({VALUE}-v.e),v.m*ABS(CAST(v.s AS DECIMAL(30,0)))) \
                  DIV ABS(CAST(v.s AS DECIMAL(30,0)))) AS c,\
                  IF(v.z=1 OR t.deadline<={NOW} OR (v.w>0 AND t.deadline={FOREVER}),\

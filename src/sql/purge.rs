@@ -26,19 +26,23 @@ pub(crate) struct Doomed {
 ///
 /// A lock may go when it is free, an operation's id when its retention has ended; each when nothing
 /// changed it for `age` microseconds. A counter never goes: it is data.
-pub(crate) fn page(after: (&str, u8), age: i64, limit: u32) -> String {
+pub(crate) fn page(after: Option<&(String, u8)>, age: i64, limit: u32) -> String {
     let mut sql = format!(
         "SELECT lock_name,kind,fence,(kind=1 AND (status=0 OR deadline<={NOW}) OR kind=3 AND deadline<={NOW}) \
          AND TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>="
     );
     literal::number(&mut sql, age);
-    sql.push_str(" FROM t_tag_lock FORCE INDEX(PRIMARY) WHERE lock_name>");
-    literal::text(&mut sql, after.0);
-    sql.push_str(" OR (lock_name=");
-    literal::text(&mut sql, after.0);
-    sql.push_str(" AND kind>");
-    literal::number(&mut sql, after.1);
-    sql.push_str(") ORDER BY lock_name,kind,slot LIMIT ");
+    sql.push_str(" FROM t_tag_lock FORCE INDEX(PRIMARY)");
+    if let Some((name, kind)) = after {
+        sql.push_str(" WHERE lock_name>");
+        literal::text(&mut sql, name);
+        sql.push_str(" OR (lock_name=");
+        literal::text(&mut sql, name);
+        sql.push_str(" AND kind>");
+        literal::number(&mut sql, *kind);
+        sql.push(')');
+    }
+    sql.push_str(" ORDER BY lock_name,kind,slot LIMIT ");
     literal::number(&mut sql, limit);
     sql
 }

@@ -25,6 +25,12 @@ pub(crate) const TRANSACTION_ROLLBACK_DURING_COMMIT: u16 = 3101;
 pub(crate) const CHECKREAD: u16 = 1020;
 /// `KILL QUERY`.
 pub(crate) const QUERY_INTERRUPTED: u16 = 1317;
+/// The table was altered between two statements.
+pub(crate) const TABLE_DEF_CHANGED: u16 = 1412;
+/// The lock table is full.
+pub(crate) const LOCK_TABLE_FULL: u16 = 1206;
+/// MariaDB's `max_statement_time`, MySQL's `max_execution_time`.
+pub(crate) const STATEMENT_TIMEOUT: [u16; 2] = [1969, 3024];
 /// A NULL for a column that takes none: the batch's number was used already.
 pub(crate) const BAD_NULL: u16 = 1048;
 /// The table does not exist.
@@ -41,8 +47,11 @@ pub(crate) const READ_ONLY_MODE: u16 = 1836;
 pub(crate) const BEFORE_COMMIT_HOOK: u16 = 3100;
 /// Galera: the node is not part of the primary component.
 pub(crate) const UNKNOWN_COMMAND: u16 = 1047;
-/// Access to the database, to the account, to the table, to a column, for lack of a privilege.
-pub(crate) const DENIED: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1698];
+/// Access to the database, to the account, to the table, to a column, for lack of a privilege; from
+/// this host; the account is locked, or its password has expired.
+pub(crate) const DENIED: [u16; 11] = [
+    1044, 1045, 1130, 1142, 1143, 1227, 1698, 1820, 1862, 3118, 4151,
+];
 /// The database does not exist.
 pub(crate) const BAD_DATABASE: u16 = 1049;
 /// No more connections: of the server, of the user.
@@ -51,6 +60,9 @@ pub(crate) const TOO_MANY_CONNECTIONS: [u16; 3] = [1040, 1203, 1226];
 pub(crate) const BINLOG_STMT: u16 = 1665;
 /// The server is going down.
 pub(crate) const SHUTDOWN: u16 = 1053;
+/// MySQL: the server takes no ordinary accounts for now; the session was killed.
+pub(crate) const OFFLINE_MODE: u16 = 3032;
+pub(crate) const SESSION_KILLED: u16 = 3169;
 /// MySQL says this before it closes a connection (`wait_timeout`, `KILL`).
 pub(crate) const CLIENT_INTERACTION_TIMEOUT: u16 = 4031;
 /// MariaDB's word for a connection that was killed.
@@ -80,14 +92,21 @@ impl Meaning {
             | DEADLOCK
             | TRANSACTION_ROLLBACK_DURING_COMMIT
             | CHECKREAD
-            | QUERY_INTERRUPTED => Self::Conflict,
+            | QUERY_INTERRUPTED
+            | TABLE_DEF_CHANGED
+            | LOCK_TABLE_FULL => Self::Conflict,
+            code if STATEMENT_TIMEOUT.contains(&code) => Self::Conflict,
             BAD_NULL => Self::NumberUsed,
             OPTION_PREVENTS_STATEMENT
             | TRANSACTION_READ_ONLY
             | READ_ONLY_MODE
             | BEFORE_COMMIT_HOOK
             | UNKNOWN_COMMAND => Self::ReadOnly,
-            SHUTDOWN | CLIENT_INTERACTION_TIMEOUT | CONNECTION_KILLED => Self::Gone,
+            SHUTDOWN
+            | OFFLINE_MODE
+            | SESSION_KILLED
+            | CLIENT_INTERACTION_TIMEOUT
+            | CONNECTION_KILLED => Self::Gone,
             NO_SUCH_TABLE | BAD_FIELD | BAD_DATABASE | BINLOG_STMT => Self::Hopeless,
             code if DENIED.contains(&code) => Self::Hopeless,
             code if TOO_MANY_CONNECTIONS.contains(&code) => Self::Gone,

@@ -20,6 +20,8 @@ pub(crate) const WHO: &str = "SELECT VERSION(),CONNECTION_ID(),@@max_allowed_pac
 /// - strict mode: a value that does not fit is an error, as is the NULL that stops a batch that ran before.
 /// - short lock waits: a stripe is held for one packet, so that a long wait means that somebody hangs.
 /// - `lock_wait_timeout`: does not queue behind an `ALTER TABLE` for ever.
+/// - what a server may have set for people at a prompt (`sql_safe_updates`, `sql_select_limit`,
+///   `completion_type`, `max_statement_time`) is taken back.
 /// - `net_write_timeout`: a client that does not read holds nothing for long.
 pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
     let autocommit = match commit {
@@ -30,10 +32,11 @@ pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
          SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',time_zone='+00:00',\
          innodb_lock_wait_timeout=1,lock_wait_timeout=5,net_write_timeout=5,\
-         wait_timeout=28800,group_concat_max_len=4194304,autocommit={autocommit}"
+         wait_timeout=28800,group_concat_max_len=4194304,sql_safe_updates=0,\
+         sql_select_limit=18446744073709551615,completion_type=0,autocommit={autocommit}"
     );
     if dialect.bounds_idle_transactions() {
-        sql.push_str(",idle_transaction_timeout=1");
+        sql.push_str(",idle_transaction_timeout=1,max_statement_time=0");
     }
     sql
 }
