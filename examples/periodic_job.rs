@@ -1,0 +1,50 @@
+//! A job that every machine starts and one runs: `scripts/with-mysql cargo run --example periodic_job`
+//!
+//! Machines start it at *about* the same time. The job may be over before the last one asks, so the lock stays taken
+//! for a minimum time after the grant: longer than the clocks differ, shorter than the period.
+
+use std::error::Error;
+use std::time::Duration;
+
+use tag_lock::{Error as LockError, LockClient};
+
+const PERIOD: Duration = Duration::from_secs(1);
+const HOLD: Duration = Duration::from_millis(600);
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = std::env::var("DATABASE_URL")?;
+    let mut machines = Vec::new();
+    for _ in 0..3 {
+        machines.push(LockClient::connect(&url).await?);
+    }
+    machines[0].migrate().await?;
+
+    for run in 1..=3 {
+        let mut ran = 0;
+        for (number, machine) in machines.iter().enumerate() {
+            if send_invoices(machine).await? {
+                println!("run {run}: machine {number} sent the invoices");
+                ran += 1;
+            }
+        }
+        assert_eq!(ran, 1, "run {run}: the job ran {ran} times");
+        tokio::time::sleep(PERIOD).await;
+    }
+    Ok(())
+}
+
+/// The job. Whether this machine ran it.
+async fn send_invoices(locks: &LockClient) -> Result<bool, LockError> {
+    let Some(guard) = locks
+        .lock("send_invoices")
+        .hold_at_least(HOLD)
+        .try_acquire()
+        .await?
+    else {
+        return Ok(false);
+    };
+    // The work is quick. The release ends the lease, but the lock is not free before the minimum time has passed.
+    guard.release().await?;
+    Ok(true)
+}
