@@ -1,0 +1,250 @@
+//! Migration: by many at once, beside the application's own, after one that was cut off, and by the
+//! application's own migrator.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use sqlx::migrate::Migrator;
+use sqlx::mysql::MySqlConnection;
+use sqlx::{Connection, Row};
+use support::{TestDatabase, number, run, signal, spawn_worker};
+use tag_lock::{Error, LockClient};
+
+const DATABASE: &str = "TAG_LOCK_TEST_DATABASE";
+const READY: &str = "ready to migrate";
+
+/// Starts a process that migrates as soon as it is told to, and waits until it is connected.
+fn start_migrating(database: &TestDatabase) -> Child {
+    let variables = [(DATABASE, database.url.clone())];
+    let mut worker = spawn_worker("worker_that_migrates", &variables);
+    let output = worker.stdout.as_mut().expect("piped");
+    let mut lines = BufReader::new(output).lines();
+    assert!(
+        lines.any(|line| line.unwrap().contains(READY)),
+        "the worker ended"
+    );
+    worker
+}
+
+fn go(worker: &mut Child) {
+    let mut input = worker.stdin.take().expect("piped");
+    input.write_all(b"go\n").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a worker of the tests below"]
+async fn worker_that_migrates() {
+    let Ok(url) = std::env::var(DATABASE) else {
+        return;
+    };
+    let client = LockClient::connect(&url).await.unwrap();
+    println!("{READY}");
+    // The other end of the pipe is closed when the test has failed.
+    if std::io::stdin().read_line(&mut String::new()).unwrap() > 0 {
+        client.migrate().await.unwrap();
+        assert_works(&client).await;
+    }
+}
+
+async fn assert_works(client: &LockClient) {
+    let name = format!("job {}", std::process::id());
+    let guard = client.lock(&name).acquire().await.unwrap();
+    assert!(client.counter(&name).add(1).await.unwrap() > 0);
+    guard.release().await.unwrap();
+}
+
+async fn assert_complete(connection: &mut MySqlConnection) {
+    let stripes = "SELECT COUNT(*) FROM t_tag_lock WHERE kind=0 AND slot=0 AND status=1 \
+                   AND lock_name REGEXP '^center_lock_[0-9][0-9]$'";
+    assert_eq!(number(connection, stripes).await, 100);
+    number(connection, "SELECT COUNT(*) FROM t_tag_lock_lane").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixteen_processes_at_once() {
+    let database = TestDatabase::empty().await;
+    let mut workers: Vec<Child> = (0..16).map(|_| start_migrating(&database)).collect();
+    for worker in &mut workers {
+        go(worker);
+    }
+    for mut worker in workers {
+        assert!(worker.wait().unwrap().success());
+    }
+    let mut connection = database.connection().await;
+    assert_complete(&mut connection).await;
+    let noted = "SELECT COUNT(*) FROM t_tag_lock_migrations WHERE success";
+    assert_eq!(number(&mut connection, noted).await, 1);
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_it_the_error_says_what_to_call() {
+    let database = TestDatabase::empty().await;
+    let client = database.client().await;
+    let errors = [
+        client.lock("job").acquire().await.unwrap_err(),
+        client.lock("job").try_acquire().await.unwrap_err(),
+        client.counter("n").add(1).await.unwrap_err(),
+        client.counter("n").get().await.unwrap_err(),
+        client.inspect("job").await.unwrap_err(),
+        client.list(None, 1).await.unwrap_err(),
+        client.force_release("job").await.unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, Error::NotMigrated { .. }), "{error:?}");
+        assert!(error.to_string().contains("migrate()"), "{error}");
+    }
+    // The same client goes on once the tables are there.
+    database.client().await.migrate().await.unwrap();
+    assert_works(&client).await;
+    database.remove().await;
+}
+
+/// All rows of a table, as text.
+async fn dump(connection: &mut MySqlConnection, table: &str) -> Vec<String> {
+    let sql = format!(
+        "SELECT CONCAT_WS('|',version,description,installed_on,success,HEX(checksum),execution_time) \
+         FROM {table} ORDER BY version"
+    );
+    let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+        .fetch_all(connection)
+        .await
+        .unwrap();
+    rows.iter().map(|row| row.get_unchecked(0)).collect()
+}
+
+/// A directory with an application's own migrations in it.
+struct Migrations(PathBuf);
+
+impl Migrations {
+    fn new() -> Self {
+        let name = format!("tag-lock-test-{:016x}", rand::random::<u64>());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        let own = "CREATE TABLE orders (id BIGINT PRIMARY KEY);";
+        std::fs::write(path.join("20200101000000_orders.sql"), own).unwrap();
+        Self(path)
+    }
+
+    /// Copies ours into it, as the documentation says.
+    fn copy_ours(&self) {
+        let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+        for file in std::fs::read_dir(ours).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), self.0.join(file.file_name())).unwrap();
+        }
+    }
+
+    async fn run(&self, connection: &mut MySqlConnection) {
+        let migrator = Migrator::new(self.0.as_path()).await.unwrap();
+        migrator.run(connection).await.unwrap();
+    }
+}
+
+impl Drop for Migrations {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_applications_own_migrations_stay_untouched() {
+    let database = TestDatabase::empty().await;
+    let mut connection = database.connection().await;
+    let own = Migrations::new();
+    own.run(&mut connection).await;
+    let before = dump(&mut connection, "_sqlx_migrations").await;
+    assert_eq!(before.len(), 1);
+
+    let client = database.client().await;
+    client.migrate().await.unwrap();
+    client.migrate().await.unwrap();
+    assert_eq!(dump(&mut connection, "_sqlx_migrations").await, before);
+    // sqlx refuses to go on when it finds a version that it does not know.
+    own.run(&mut connection).await;
+    assert_eq!(dump(&mut connection, "_sqlx_migrations").await, before);
+    assert_works(&client).await;
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_applications_own_migrator_runs_ours() {
+    let database = TestDatabase::empty().await;
+    let mut connection = database.connection().await;
+    let own = Migrations::new();
+    own.copy_ours();
+    own.run(&mut connection).await;
+    own.run(&mut connection).await;
+    assert_complete(&mut connection).await;
+    let ours = "SELECT COUNT(*) FROM information_schema.TABLES \
+                WHERE TABLE_SCHEMA=DATABASE() AND TABLE_NAME='t_tag_lock_migrations'";
+    assert_eq!(number(&mut connection, ours).await, 0);
+    let client = database.client().await;
+    assert_works(&client).await;
+    // Who also calls it does no harm.
+    client.migrate().await.unwrap();
+    assert_works(&client).await;
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_was_cut_off_is_completed() {
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    let client = database.client().await;
+    let guard = client.lock("job").acquire().await.unwrap();
+    assert_eq!(client.counter("n").add(7).await.unwrap(), 7);
+    run(
+        &mut connection,
+        "UPDATE t_tag_lock_migrations SET success=FALSE;
+         UPDATE t_tag_lock SET count=12345 WHERE lock_name='center_lock_04' AND kind=0;
+         DELETE FROM t_tag_lock WHERE kind=0 AND lock_name>='center_lock_50';
+         DROP TABLE t_tag_lock_lane",
+    )
+    .await;
+    database.client().await.migrate().await.unwrap();
+    assert_complete(&mut connection).await;
+    let dirty = "SELECT COUNT(*) FROM t_tag_lock_migrations WHERE NOT success";
+    assert_eq!(number(&mut connection, dirty).await, 0);
+    // What stood in the table still does.
+    let floor = "SELECT count FROM t_tag_lock WHERE lock_name='center_lock_04' AND kind=0";
+    assert_eq!(number(&mut connection, floor).await, 12_345);
+    let other = database.client().await;
+    assert_eq!(other.counter("n").get().await.unwrap(), 7);
+    assert!(other.lock("job").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    assert_works(&other).await;
+    database.remove().await;
+}
+
+/// Processes that are killed while they migrate, each a little later than the one before.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_processes_leave_what_the_next_one_completes() {
+    for delay in [0, 2, 5, 10, 20, 40, 80] {
+        let database = TestDatabase::empty().await;
+        let mut worker = start_migrating(&database);
+        go(&mut worker);
+        // Where it is then does not matter: somewhere else each time.
+        tokio::time::sleep(Duration::from_millis(delay)).await;
+        signal(&worker, Signal::KILL);
+        worker.wait().unwrap();
+        let client = database.client().await;
+        client.migrate().await.unwrap();
+        let mut connection = database.connection().await;
+        assert_complete(&mut connection).await;
+        assert_works(&client).await;
+        connection.close().await.unwrap();
+        database.remove().await;
+    }
+}
