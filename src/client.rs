@@ -51,6 +51,14 @@ struct Inner {
 impl LockClient {
     /// Connects to the server of a URL: `mysql://user:password@host:port/database`.
     ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), tag_lock::Error> {
+    /// let locks = tag_lock::LockClient::connect("mysql://user:password@localhost/shop").await?;
+    /// locks.migrate().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Unreachable`], [`Error::AccessDenied`], or [`Error::Database`] if the URL cannot be
@@ -65,6 +73,22 @@ impl LockClient {
     }
 
     /// A client with options of its own.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use sqlx::mysql::MySqlConnectOptions;
+    /// use tag_lock::LockClient;
+    ///
+    /// # async fn example() -> Result<(), tag_lock::Error> {
+    /// let options = MySqlConnectOptions::new().host("db.example.org").username("shop").database("shop");
+    /// let locks = LockClient::builder(options)
+    ///     .default_ttl(Duration::from_secs(60))
+    ///     .holder("billing-3")
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder(connect: MySqlConnectOptions) -> LockClientBuilder {
         LockClientBuilder {
             connect,
@@ -93,16 +117,41 @@ impl LockClient {
 
     /// A lock by its name: 1 to 255 characters that do not end in a space. `A` and `a` are different
     /// names.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let guard = locks.lock("sale_invite").acquire().await?;
+    /// // … the work …
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lock(&self, name: &str) -> LockRequest<'_> {
         LockRequest::new(self, name)
     }
 
     /// A counter by its name. A lock of the same name is something else.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let ticket = locks.counter("ticket").add(1).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn counter(&self, name: &str) -> Counter<'_> {
         Counter::new(self, name)
     }
 
     /// What stands in the table about a lock; `None` if it was never taken.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// if let Some(info) = locks.inspect("sale_invite").await? {
+    ///     println!("{:?} by {} for {:?} more", info.state, info.held_by, info.remaining);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -119,6 +168,23 @@ impl LockClient {
 
     /// The locks that are taken, in the server's order of their names, `limit` at a time; give the last
     /// name of a page as `after` of the next one.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let mut after = None;
+    /// loop {
+    ///     let page = locks.list(after.as_deref(), 100).await?;
+    ///     for lock in &page {
+    ///         println!("{} by {}", lock.name, lock.held_by);
+    ///     }
+    ///     match page.last() {
+    ///         Some(last) => after = Some(last.name.clone()),
+    ///         None => break,
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -141,6 +207,15 @@ impl LockClient {
     /// Frees a lock, whoever holds it: for operators. Whether it was taken. Its holder's lost signal
     /// fires with its next renewal, and its release is [`Error::LockLost`]; whatever it still does under
     /// the lock only fencing can stop.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// if locks.force_release("sale_invite").await? {
+    ///     println!("it was taken, and is free now");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -177,6 +252,12 @@ impl LockClient {
 
     /// Ends the client: waiting acquires fail with [`Error::Closed`], what is held is released or kept
     /// until its lease ends, what was queued is sent. Then nothing of the client runs any more.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) {
+    /// locks.close(tag_lock::AtClose::Release).await;
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     ///

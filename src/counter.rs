@@ -44,6 +44,17 @@ impl<'c> Counter<'c> {
     /// A window begins with the first change after the last one ended. Defaults to no window.
     ///
     /// All users of a counter should name the same window.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// // At most five requests a second, of all processes together.
+    /// let requests = locks.counter("requests:ada").window(Duration::from_secs(1));
+    /// let may_pass = requests.add_within(1, ..=5).await?.is_some();
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;
@@ -59,6 +70,13 @@ impl<'c> Counter<'c> {
     }
 
     /// The value.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let left = locks.counter("prize:2026").get().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -76,6 +94,13 @@ impl<'c> Counter<'c> {
     }
 
     /// Adds `delta`, and gives the new value.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let ticket = locks.counter("ticket").add(1).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -101,6 +126,16 @@ impl<'c> Counter<'c> {
 
     /// Adds `delta` if the result lies within `range`, and gives the new value; otherwise changes
     /// nothing and gives `None`.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// match locks.counter("prize:2026").add_within(-1, 0..).await? {
+    ///     Some(left) => println!("a prize; {left} left"),
+    ///     None => println!("none left"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -136,6 +171,15 @@ impl<'c> Counter<'c> {
     ///
     /// Ids are names, shared by all counters: 1 to 255 characters that do not end in a space.
     ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let first = locks.counter("ticket").add_once("order 42", 1).await?;
+    /// let again = locks.counter("ticket").add_once("order 42", 1).await?;
+    /// assert_eq!(first, again);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::OperationMismatch`] if the id was used with another counter, delta or range;
@@ -159,6 +203,13 @@ impl<'c> Counter<'c> {
 
     /// As [`add_once`](Self::add_once), if the result lies within `range`; otherwise nothing is changed
     /// and `None` is the result, for each repeat too.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let prize = locks.counter("prize:2026").add_once_within("click 42", -1, 0..).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -222,6 +273,13 @@ impl<'c> Counter<'c> {
 
     /// Sets the value, and gives the one before.
     ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let before = locks.counter("prize:2026").set(1_000).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`add`](Self::add), but never [`Error::Overflow`].
@@ -235,6 +293,13 @@ impl<'c> Counter<'c> {
     }
 
     /// Sets the value to 0 and begins a new window; gives the value before.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let served = locks.counter("requests:ada").reset().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -250,6 +315,16 @@ impl<'c> Counter<'c> {
 
     /// Sets the value to `new` if it is `expected`. As in [`std::sync::atomic`]: `Ok` has the value
     /// before, `Err` the value that was found instead.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// match locks.counter("schema").compare_exchange(6, 7).await? {
+    ///     Ok(_) => println!("from 6 to 7"),
+    ///     Err(found) => println!("it was {found}: nothing was changed"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

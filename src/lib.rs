@@ -1,4 +1,4 @@
-//! Locks and counters inside MySQL.
+#![doc = include_str!("../README.md")]
 
 mod client;
 mod clock;

@@ -49,6 +49,20 @@ impl LockGuard {
     /// The fencing token of this hold: it rises with every hold of this name, in all processes, also
     /// across a purge, a restart, and a failover. A store that remembers the highest token it saw, and
     /// refuses lower ones, cannot be written to by a holder whose lease has ended.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: tag_lock::LockGuard, pool: sqlx::MySqlPool) -> Result<(), sqlx::Error> {
+    /// let token = guard.fencing_token();
+    /// let written = sqlx::query("UPDATE report SET body = ?, token = ? WHERE id = 7 AND token <= ?")
+    ///     .bind("…")
+    ///     .bind(token)
+    ///     .bind(token)
+    ///     .execute(&pool)
+    ///     .await?;
+    /// assert_eq!(written.rows_affected(), 1, "a later holder has written already");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fencing_token(&self) -> u64 {
         self.fence
     }
@@ -71,6 +85,17 @@ impl LockGuard {
     /// Resolves when the lease is lost: taken over, released by force, or not renewed in time.
     /// It resolves before anybody else can be granted the lock, and not on a release.
     ///
+    /// ```no_run
+    /// # async fn work() {}
+    /// # async fn example(guard: tag_lock::LockGuard) -> Result<(), tag_lock::Error> {
+    /// tokio::select! {
+    ///     () = guard.lost() => println!("stop: somebody else may hold the lock"),
+    ///     () = work() => guard.release().await?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Cancel safety
     ///
     /// It can be dropped and called again.
@@ -80,6 +105,18 @@ impl LockGuard {
 
     /// A token that is cancelled when the lease is lost, for handing on to tasks that work under the
     /// lock. It is not cancelled by a release.
+    ///
+    /// ```no_run
+    /// # async fn step() {}
+    /// # async fn example(guard: tag_lock::LockGuard) {
+    /// let lost = guard.cancellation_token();
+    /// tokio::spawn(async move {
+    ///     while !lost.is_cancelled() {
+    ///         step().await;
+    ///     }
+    /// });
+    /// # }
+    /// ```
     pub fn cancellation_token(&self) -> CancellationToken {
         self.signal.clone()
     }
@@ -94,6 +131,22 @@ impl LockGuard {
     }
 
     /// Makes the lease last for at least `ttl` from now. For leases without automatic renewal.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let guard = locks
+    ///     .lock("report")
+    ///     .ttl(Duration::from_secs(10))
+    ///     .auto_renew(false)
+    ///     .acquire()
+    ///     .await?;
+    /// // … it takes longer than expected …
+    /// guard.extend(Duration::from_secs(60)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -141,6 +194,19 @@ impl LockGuard {
 
     /// Releases the lock and waits until that is certain. If another task of this process waits for
     /// it, it may get the lock without a statement.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: tag_lock::LockGuard) -> Result<(), tag_lock::Error> {
+    /// use tag_lock::Error;
+    ///
+    /// match guard.release().await {
+    ///     Ok(()) => println!("nobody else held it meanwhile"),
+    ///     Err(Error::LockLost { name }) => println!("{name} was lost: undo or check the work"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

@@ -98,6 +98,21 @@ impl<'c> LockRequest<'c> {
 
     /// An upper bound of the whole hold: the lease is not renewed past it, and is lost then.
     /// Defaults to none.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// // Renewed for an hour at most; in any case free 30 s after its holder has died.
+    /// let guard = locks
+    ///     .lock("report")
+    ///     .ttl(Duration::from_secs(30))
+    ///     .max_hold(Duration::from_secs(3600))
+    ///     .acquire()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -105,6 +120,19 @@ impl<'c> LockRequest<'c> {
 
     /// The lock stays taken for at least this long after the grant, even if it is released before:
     /// a job that many machines start at about the same time then runs once. Defaults to zero.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let request = locks.lock("send_invoices").hold_at_least(Duration::from_secs(60));
+    /// if let Some(guard) = request.try_acquire().await? {
+    ///     // … the job …
+    ///     guard.release().await?; // taken for the rest of the minute
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
         self.hold_at_least = hold_at_least;
         self
@@ -121,6 +149,16 @@ impl<'c> LockRequest<'c> {
     /// acquires it again while it is held; it is free after as many releases.
     ///
     /// All levels share one lease and one fencing token.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let outer = locks.lock("account:7").owner("transfer 42").acquire().await?;
+    /// let inner = locks.lock("account:7").owner("transfer 42").acquire().await?;
+    /// inner.release().await?; // still held
+    /// outer.release().await?; // free
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
@@ -128,6 +166,20 @@ impl<'c> LockRequest<'c> {
 
     /// Acquires the lock, and waits for it as long as [`wait`](Self::wait) says. Tasks of one
     /// process are served in the order in which they asked. Waiting holds no connection.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// use std::time::Duration;
+    /// use tag_lock::Error;
+    ///
+    /// match locks.lock("sale_invite").wait(Duration::from_secs(5)).acquire().await {
+    ///     Ok(guard) => guard.release().await?,
+    ///     Err(Error::Timeout { holder, .. }) => println!("held by {holder:?}"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -151,6 +203,16 @@ impl<'c> LockRequest<'c> {
 
     /// Acquires the lock if it is free; `None` if it is held. Does not wait.
     ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// match locks.lock("sale_invite").try_acquire().await? {
+    ///     Some(guard) => guard.release().await?,
+    ///     None => println!("somebody else is at it"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), but never [`Error::Timeout`].
@@ -164,6 +226,19 @@ impl<'c> LockRequest<'c> {
 
     /// Acquires the lock, runs `work`, and releases. When the lease is lost, `work` is cancelled at
     /// its next await.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let sent = locks
+    ///     .lock("send_invoices")
+    ///     .run(|lease| async move {
+    ///         println!("sending under fencing token {}", lease.fencing_token());
+    ///         42
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
