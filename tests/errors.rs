@@ -1,0 +1,286 @@
+//! Errors that a user meets: each says what to do, and none shows a password.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+use sqlx::{ConnectOptions, Connection, Row};
+use support::{TestDatabase, connect, is_mariadb, number, run, server_url};
+use tag_lock::{Error, LockClient, LockClientBuilder};
+use tokio::sync::RwLock;
+
+/// Held for writing by the test that changes the whole server.
+static SERVER: RwLock<()> = RwLock::const_new(());
+
+fn options(url: &str) -> MySqlConnectOptions {
+    url.parse().unwrap()
+}
+
+fn random(prefix: &str) -> String {
+    format!("{prefix}{:016x}", rand::random::<u64>())
+}
+
+/// An account with a password of its own.
+struct Account {
+    name: String,
+    password: String,
+}
+
+impl Account {
+    /// `with`: how the server is to check the password, if not as usual.
+    async fn new(with: &str) -> Self {
+        let (name, password) = (random("u"), random("secret"));
+        let mut connection = connect(&server_url()).await;
+        let sql = format!("CREATE USER '{name}'@'%' IDENTIFIED {with} BY '{password}'");
+        run(&mut connection, &sql).await;
+        Self { name, password }
+    }
+
+    async fn grant(&self, privileges: &str, database: &TestDatabase) {
+        let mut connection = connect(&server_url()).await;
+        let sql = format!(
+            "GRANT {privileges} ON {}.* TO '{}'@'%'",
+            database.name, self.name
+        );
+        run(&mut connection, &sql).await;
+    }
+
+    fn options(&self, database: &TestDatabase) -> MySqlConnectOptions {
+        options(&database.url)
+            .username(&self.name)
+            .password(&self.password)
+    }
+
+    fn builder(&self, database: &TestDatabase) -> LockClientBuilder {
+        LockClient::builder(self.options(database))
+    }
+
+    async fn remove(self) {
+        let mut connection = connect(&server_url()).await;
+        run(&mut connection, &format!("DROP USER '{}'@'%'", self.name)).await;
+    }
+}
+
+#[track_caller]
+fn assert_says(error: &Error, words: &[&str]) {
+    let message = error.to_string();
+    for word in words {
+        assert!(message.contains(word), "{word:?} is not in: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_server() {
+    // A port that was free a moment ago.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let options = options(&server_url()).port(port);
+    let error = LockClient::builder(options).connect().await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    assert_says(&error, &["cannot be reached", "check the address"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_password_and_unknown_database() {
+    let _server = SERVER.read().await;
+    let database = TestDatabase::new().await;
+    let account = Account::new("").await;
+    account.grant("SELECT", &database).await;
+    let wrong = account.options(&database).password("wrong");
+    let error = LockClient::builder(wrong).connect().await.unwrap_err();
+    assert!(matches!(error, Error::AccessDenied { .. }), "{error:?}");
+    assert_says(&error, &["check user and password", &account.name]);
+
+    let unknown = options(&server_url()).database("no_such_database");
+    let error = LockClient::builder(unknown).connect().await.unwrap_err();
+    assert!(matches!(error, Error::Database { .. }), "{error:?}");
+    assert_says(&error, &["Unknown database", "no_such_database"]);
+    account.remove().await;
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_privileges() {
+    let _server = SERVER.read().await;
+    let database = TestDatabase::new().await;
+    let account = Account::new("").await;
+    account.grant("SELECT", &database).await;
+    let client = account.builder(&database).connect().await.unwrap();
+    // What only reads works.
+    assert_eq!(client.counter("n").get().await.unwrap(), 0);
+    assert_eq!(client.inspect("job").await.unwrap(), None);
+    let denied = [
+        client.lock("job").acquire().await.unwrap_err(),
+        client.lock("job").try_acquire().await.unwrap_err(),
+        client.counter("n").add(1).await.unwrap_err(),
+        client.migrate().await.unwrap_err(),
+    ];
+    for error in denied {
+        assert!(matches!(error, Error::AccessDenied { .. }), "{error:?}");
+        assert_says(&error, &["grant SELECT, INSERT, UPDATE", "command denied"]);
+    }
+    // What the message says is enough, and the client heals.
+    account.grant("INSERT, UPDATE", &database).await;
+    support::eventually("the grant takes effect", async || {
+        client.counter("n").add(1).await.is_ok()
+    })
+    .await;
+    let guard = client.lock("job").acquire().await.unwrap();
+    assert!(client.force_release("job").await.unwrap());
+    drop(guard);
+    account.remove().await;
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn read_only_server() {
+    let _server = SERVER.write().await;
+    let database = TestDatabase::new().await;
+    let account = Account::new("").await;
+    account.grant("SELECT, INSERT, UPDATE", &database).await;
+    let mut switch = connect(&server_url()).await;
+    let mut variables = vec!["read_only"];
+    if !is_mariadb() {
+        variables.push("super_read_only");
+    }
+    for variable in variables {
+        let client = account
+            .builder(&database)
+            .packet_timeout(Duration::from_secs(1))
+            .request_timeout(Duration::from_secs(1))
+            .connect()
+            .await
+            .unwrap();
+        let fresh = account
+            .builder(&database)
+            .packet_timeout(Duration::from_secs(1))
+            .request_timeout(Duration::from_secs(1))
+            .connect()
+            .await
+            .unwrap();
+        // One with a connection from the time before, the other without.
+        client.counter("n").add(1).await.unwrap();
+        run(&mut switch, &format!("SET GLOBAL {variable} = ON")).await;
+        let meanwhile = tokio::spawn(async move {
+            for client in [&client, &fresh] {
+                assert!(client.counter("n").get().await.unwrap() > 0);
+                let refused = [
+                    client.lock("job").acquire().await.unwrap_err(),
+                    client.lock("job").try_acquire().await.unwrap_err(),
+                    client.counter("n").add(1).await.unwrap_err(),
+                ];
+                for error in refused {
+                    assert!(matches!(error, Error::ReadOnly { .. }), "{error:?}");
+                    assert_says(&error, &["read-only", "connect to the primary"]);
+                }
+            }
+            (client, fresh)
+        })
+        .await;
+        run(&mut switch, "SET GLOBAL read_only = OFF").await;
+        let (client, fresh) = meanwhile.unwrap();
+        // Both heal by themselves.
+        for client in [client, fresh] {
+            support::eventually("the client heals", async || {
+                client.counter("n").add(1).await.is_ok()
+            })
+            .await;
+            let guard = client.lock("job").acquire().await.unwrap();
+            guard.release().await.unwrap();
+        }
+    }
+    account.remove().await;
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_shows_a_password() {
+    let _server = SERVER.read().await;
+    let database = TestDatabase::new().await;
+    let account = Account::new("").await;
+    account.grant("SELECT", &database).await;
+    let builder = account.builder(&database);
+    let client = builder.clone().connect().await.unwrap();
+    let mut shown = vec![
+        format!("{builder:?}"),
+        format!("{client:?} {client:#?}"),
+        format!("{:?} {:?}", client.lock("job"), client.counter("n")),
+    ];
+    let mut errors = vec![client.counter("n").add(1).await.unwrap_err()];
+    for user in [&account.name, "nobody"] {
+        let denied = account.options(&database).username(user);
+        let denied = denied.database("mysql");
+        errors.push(LockClient::builder(denied).connect().await.unwrap_err());
+    }
+    let gone = account.options(&database).host("127.0.0.1").port(1);
+    errors.push(LockClient::builder(gone).connect().await.unwrap_err());
+    let password = &account.password;
+    for url in [
+        format!("mysql://u:{password}@127.0.0.1:99999/d"),
+        format!("mysql://u:{password}@127.0.0.1:port/d"),
+        format!("mysql://u:{password}@127.0.0.1:1/d?ssl-mode=nonsense"),
+        format!("mysql://u:{password}@127.0.0.1:1/d"),
+        format!("mysql//u:{password}@127.0.0.1:1/d"),
+        format!("mysql://u:{password}@[127.0.0.1/d"),
+        format!("u:{password}"),
+    ] {
+        errors.push(LockClient::connect(&url).await.unwrap_err());
+    }
+    for error in errors {
+        shown.push(format!("{error} {error:?} {error:#?}"));
+    }
+    for shown in shown {
+        assert!(!shown.contains(password), "{shown}");
+    }
+    account.remove().await;
+    database.remove().await;
+}
+
+/// MySQL's usual way to check a password: in full at first, then from the server's cache.
+#[tokio::test(flavor = "multi_thread")]
+async fn caching_sha2_password_over_tls_and_plain_tcp() {
+    if is_mariadb() {
+        return;
+    }
+    let _server = SERVER.read().await;
+    let database = TestDatabase::new().await;
+    for (mode, encrypted) in [
+        (MySqlSslMode::Required, true),
+        (MySqlSslMode::Preferred, true),
+        (MySqlSslMode::Disabled, false),
+    ] {
+        // An account that the server has not in its cache yet.
+        let account = Account::new("WITH caching_sha2_password").await;
+        account.grant("SELECT, INSERT, UPDATE", &database).await;
+        for _ in 0..2 {
+            let options = account.options(&database).ssl_mode(mode);
+            let client = LockClient::builder(options.clone()).connect().await;
+            let client = client.unwrap_or_else(|error| panic!("{mode:?}: {error}"));
+            assert!(client.counter("n").add(1).await.unwrap() > 0);
+            let mut connection = options.connect().await.unwrap();
+            let cipher = sqlx::raw_sql("SHOW STATUS LIKE 'Ssl_cipher'")
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
+            let cipher: String = cipher.get_unchecked(1);
+            assert_eq!(!cipher.is_empty(), encrypted, "{mode:?}");
+            connection.close().await.unwrap();
+        }
+        account.remove().await;
+    }
+    let mut connection = database.connection().await;
+    let by_default = number(
+        &mut connection,
+        "SELECT @@authentication_policy LIKE '*%' OR @@authentication_policy LIKE 'caching%'",
+    );
+    assert_eq!(by_default.await, 1);
+    database.remove().await;
+}
