@@ -357,3 +357,170 @@ fn operation(members: &[Member], sums: &Sums) -> Operation {
 fn clamp(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, VecDeque};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::name::Name;
+
+    /// Microseconds; what expires sooner has expired.
+    const NOW: i64 = 1_000;
+
+    /// What the server does to a counter's row, as the packet's statement says it.
+    fn execute(operation: &Operation, value: &mut i64) -> Outcome {
+        let Operation::Count(count) = operation else {
+            panic!("not a counter's: {operation:?}")
+        };
+        let previous = *value;
+        if !(count.low..=count.high).contains(&previous) {
+            return Outcome::OutOfBounds { value: previous };
+        }
+        let after = match count.change {
+            Change::Set { value } => i128::from(value),
+            Change::Add { step, times: 1, .. } => i128::from(previous) + i128::from(step),
+            Change::Add { step, times, edge } => {
+                let room = (i128::from(previous) - i128::from(edge)).abs();
+                let step = i128::from(step);
+                let applied = (room / step.abs()).min(i128::from(times));
+                i128::from(previous) + step * applied
+            }
+        };
+        *value = i64::try_from(after).expect("the bounds keep it within 64 bits");
+        Outcome::Counted {
+            previous,
+            value: *value,
+        }
+    }
+
+    /// What one request alone does to a value.
+    fn model(request: &Request, value: &mut i64) -> Outcome {
+        let previous = *value;
+        let after = match request {
+            Request::Add { delta, .. } => previous.checked_add(*delta),
+            Request::AddWithin {
+                delta, low, high, ..
+            } => previous
+                .checked_add(*delta)
+                .filter(|after| (low..=high).contains(&after)),
+            Request::Operation(operation) => return execute(operation, value),
+        };
+        match after {
+            Some(after) => {
+                *value = after;
+                Outcome::Counted {
+                    previous,
+                    value: after,
+                }
+            }
+            None => Outcome::OutOfBounds { value: previous },
+        }
+    }
+
+    fn set(value: i64) -> Request {
+        Request::Operation(Operation::Count(Count {
+            token: Token::random(),
+            low: i64::MIN,
+            high: i64::MAX,
+            change: Change::Set { value },
+            window: 0,
+            restart: false,
+        }))
+    }
+
+    fn number() -> impl Strategy<Value = i64> {
+        prop_oneof![
+            6 => -4..=4_i64,
+            1 => prop::sample::select(vec![i64::MIN, i64::MIN + 1, i64::MAX, 1 << 62, -1 << 62]),
+            1 => any::<i64>(),
+        ]
+    }
+
+    fn request() -> impl Strategy<Value = Request> {
+        let within = |delta, low, high, window| Request::AddWithin {
+            delta,
+            low,
+            high,
+            window,
+        };
+        prop_oneof![
+            6 => (number(), 0..2_i64).prop_map(|(delta, window)| Request::Add { delta, window }),
+            // Few kinds, so that many merge.
+            4 => prop::sample::select(vec![(-1, 0, i64::MAX), (3, -2, 5), (1 << 62, i64::MIN, i64::MAX)])
+                .prop_map(move |(delta, low, high)| within(delta, low, high, 0)),
+            2 => (number(), number(), number())
+                .prop_map(move |(delta, a, b)| within(delta, a.min(b), a.max(b), 0)),
+            1 => number().prop_map(set),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Groups tell each member what it would have been told alone, one after the other in the
+        /// order in which the groups finish; also when some leave between taking and running.
+        #[test]
+        fn groups_do_what_their_members_would(
+            start in number(),
+            requests in prop::collection::vec((request(), prop::bool::weighted(0.1)), 1..24),
+        ) {
+            let now = Moment::from_micros(NOW);
+            let key = RowKey::counter(Name::new("n").expect("a name"));
+            let mut receivers = HashMap::new();
+            let mut waiting = VecDeque::new();
+            for (number, (request, leaves)) in (1..).zip(&requests) {
+                let (sender, receiver) = oneshot::channel();
+                receivers.insert(number, receiver);
+                waiting.push_back(Member {
+                    request: request.clone(),
+                    // Also says later which one it is.
+                    expires: Moment::from_micros(if *leaves { number } else { NOW + number }),
+                    reply: Some(Reply::Caller(sender)),
+                    alone: false,
+                });
+            }
+            let (mut row, mut value) = (start, start);
+            while let Some(mut group) = Group::take(key.clone(), &mut waiting) {
+                for mut expired in group.take_expired(now) {
+                    expired.finish(Err(Error::Closed));
+                    let mut receiver = receivers
+                        .remove(&expired.expires.as_micros())
+                        .expect("told once");
+                    prop_assert!(matches!(receiver.try_recv(), Ok(Err(Error::Closed))));
+                }
+                if group.members.is_empty() {
+                    continue;
+                }
+                let members: Vec<_> = group
+                    .members
+                    .iter()
+                    .map(|member| (member.expires.as_micros() - NOW, member.request.clone()))
+                    .collect();
+                let outcome = execute(&group.operation, &mut row);
+                let again = group.finish(&outcome, now);
+                if !again.is_empty() {
+                    prop_assert_eq!(again.len(), members.len());
+                    prop_assert_eq!(row, value, "changed, and runs again");
+                    waiting.extend(again);
+                    continue;
+                }
+                for (number, request) in members {
+                    let expected = match model(&request, &mut value) {
+                        // Others of the group may have run in between: which value was in the way
+                        // is that of the end.
+                        Outcome::OutOfBounds { .. } => Outcome::OutOfBounds { value: row },
+                        counted => counted,
+                    };
+                    let mut receiver = receivers.remove(&number).expect("told once");
+                    let told = receiver.try_recv().expect("told").expect("no error");
+                    prop_assert_eq!(told.outcome, expected, "{:?}", request);
+                }
+                prop_assert_eq!(row, value);
+            }
+            prop_assert!(receivers.is_empty(), "somebody was not told");
+        }
+    }
+}
