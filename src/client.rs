@@ -228,7 +228,7 @@ impl LockClient {
     pub async fn force_release(&self, name: &str) -> Result<bool, Error> {
         let key = RowKey::lock(Name::new(name)?);
         let seen = self.inner.engine.look(vec![key.clone()]).await?;
-        let Some(row) = seen.first().and_then(|seen| seen.row) else {
+        let Some(row) = seen.first().copied().flatten() else {
             return Ok(false);
         };
         if row.status == FREE {
@@ -248,6 +248,12 @@ impl LockClient {
             tracing::warn!(lock = name, "a lock was released by force");
         }
         Ok(released)
+    }
+
+    /// How often this client saw the server's clock being stepped (by more than a second). A step forward
+    /// ends leases early; only fencing tokens and transactions that verify are safe across it.
+    pub fn server_clock_steps(&self) -> u64 {
+        self.inner.engine.clock_steps()
     }
 
     /// Ends the client: waiting acquires fail with [`Error::Closed`], what is held is released or kept

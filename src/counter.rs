@@ -87,10 +87,7 @@ impl<'c> Counter<'c> {
     /// It changes nothing.
     pub async fn get(&self) -> Result<i64, Error> {
         let seen = self.client.engine().look(vec![self.key()?]).await?;
-        Ok(seen
-            .first()
-            .and_then(|seen| seen.row)
-            .map_or(0, |row| row.value()))
+        Ok(seen.first().copied().flatten().map_or(0, |row| row.value()))
     }
 
     /// Adds `delta`, and gives the new value.

@@ -70,6 +70,13 @@ pub enum Error {
         #[source]
         source: Arc<sqlx::Error>,
     },
+    /// The database that the URL names does not exist.
+    #[error("the database does not exist: create it, or correct the URL: {source}")]
+    NoDatabase {
+        /// What the server said.
+        #[source]
+        source: Arc<sqlx::Error>,
+    },
     /// The migration failed.
     #[error("the migration failed: {source}")]
     Migrate {
@@ -152,6 +159,7 @@ impl Error {
             Some(server_error::NO_SUCH_TABLE | server_error::BAD_FIELD) => {
                 Self::NotMigrated { source }
             }
+            Some(server_error::BAD_DATABASE) => Self::NoDatabase { source },
             Some(code) if server_error::DENIED.contains(&code) => Self::AccessDenied { source },
             Some(code) => match Meaning::of(code) {
                 Meaning::ReadOnly => Self::ReadOnly { source },
@@ -164,7 +172,7 @@ impl Error {
     /// Whether trying again cannot help.
     pub(crate) fn is_hopeless(&self) -> bool {
         match self {
-            Self::NotMigrated { .. } | Self::AccessDenied { .. } => true,
+            Self::NotMigrated { .. } | Self::AccessDenied { .. } | Self::NoDatabase { .. } => true,
             Self::Database { source } => {
                 code_of(source).is_some_and(|code| Meaning::of(code) == Meaning::Hopeless)
             }

@@ -121,8 +121,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when a lease holds the lock, [`Error::Busy`] when a transaction does: roll
-    /// back. [`Error::InvalidName`]; [`Error::StaleSnapshot`]; others as the server gives cause for.
+    /// [`Error::Timeout`] when a lease holds the lock, or got it in the moment in which it was free;
+    /// [`Error::Busy`] when a transaction holds it: roll back, and run the transaction again. [`Error::InvalidName`]; [`Error::StaleSnapshot`]; others as the server gives cause for.
     ///
     /// # Cancel safety
     ///
@@ -174,7 +174,7 @@ impl LockClient {
 
     async fn is_free(&self, key: &RowKey) -> Result<bool, Error> {
         let seen = self.engine().look(vec![key.clone()]).await?;
-        let row = seen.first().and_then(|seen| seen.row);
+        let row = seen.first().copied().flatten();
         Ok(row.as_ref().is_none_or(RowState::is_free))
     }
 

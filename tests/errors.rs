@@ -101,8 +101,11 @@ async fn wrong_password_and_unknown_database() {
 
     let unknown = options(&server_url()).database("no_such_database");
     let error = LockClient::builder(unknown).connect().await.unwrap_err();
-    assert!(matches!(error, Error::Database { .. }), "{error:?}");
-    assert_says(&error, &["Unknown database", "no_such_database"]);
+    assert!(matches!(error, Error::NoDatabase { .. }), "{error:?}");
+    assert_says(
+        &error,
+        &["create it", "correct the URL", "no_such_database"],
+    );
     account.remove().await;
     database.remove().await;
 }

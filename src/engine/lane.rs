@@ -32,6 +32,9 @@ const MAX_BYTES: usize = 512 * 1024;
 const REGISTRATION: Duration = Duration::from_secs(3_600);
 /// A connection that was idle for longer is made anew: what stands between may have forgotten it.
 const IDLE: Duration = Duration::from_secs(60);
+/// How long a packet that waits aside may wait for its row: `innodb_lock_wait_timeout` is a second, and
+/// the servers look at it once a second.
+const ROW_WAIT: Duration = Duration::from_secs(3);
 /// A stripe that is stuck this often in a row is somebody's who hangs: those whose rows exist go
 /// round it.
 const STUCK: u32 = 2;
@@ -54,6 +57,8 @@ pub(crate) struct Lane {
     conflicts: Backoff,
     /// How often in a row a stripe was waited for in vain.
     stuck: u32,
+    /// Why there is no connection, as long as there is none.
+    cause: Option<Error>,
 }
 
 /// How an attempt to run a batch ended.
@@ -77,6 +82,7 @@ impl Lane {
             connecting: Backoff::connecting(),
             conflicts: Backoff::conflict(),
             stuck: 0,
+            cause: None,
         }
     }
 
@@ -109,14 +115,17 @@ impl Lane {
 
     /// Runs the batch until each of its requests has an outcome or has moved elsewhere.
     async fn carry_out(&mut self, mut batch: Vec<Group>) {
-        let mut error: Option<Error> = None;
         loop {
             let now = Moment::now();
             batch.retain_mut(|group| {
                 for mut member in group.take_expired(now) {
-                    member.finish(Err(error.clone().unwrap_or_else(|| Error::Busy {
-                        name: group.key.name.to_string(),
-                    })));
+                    let error = match &self.cause {
+                        Some(cause) if !group.busy => cause.clone(),
+                        _ => Error::Busy {
+                            name: group.key.name.to_string(),
+                        },
+                    };
+                    member.finish(Err(error));
                 }
                 !group.members.is_empty()
             });
@@ -145,8 +154,12 @@ impl Lane {
                     }
                     tracing::warn!(error = %cause, "no connection for a lane; trying again");
                     self.queue.expire(Moment::now(), &cause);
-                    error = Some(cause);
-                    tokio::time::sleep(self.connecting.delay()).await;
+                    self.cause = Some(cause);
+                    // Whoever's time ends before is told on time.
+                    let ends = batch.iter().flat_map(|group| &group.members);
+                    let end = ends.map(|member| member.expires.left()).min();
+                    let delay = self.connecting.delay();
+                    tokio::time::sleep(end.map_or(delay, |end| delay.min(end))).await;
                 }
             }
         }
@@ -184,6 +197,7 @@ impl Lane {
                 self.connecting.reset();
                 self.conflicts.reset();
                 self.stuck = 0;
+                self.cause = None;
                 match text.and_then(|text| Reply::decode(&text, rows.len())) {
                     Some(reply) => {
                         self.shared.observe(&reply, sent);
@@ -200,6 +214,7 @@ impl Lane {
             Err(Failure::RolledBack { meaning, error }) => self.rolled_back(batch, meaning, error),
             Err(Failure::Unknown(error)) => {
                 tracing::warn!(%error, batch = number, "a batch's outcome is unknown; settling it");
+                self.cause = Some(Error::from_sqlx(error));
                 self.settle(batch, sent, number);
                 Attempt::Done
             }
@@ -292,10 +307,15 @@ impl Lane {
             }
         }
         let options = &self.shared.options;
+        let limit = match self.mode {
+            Mode::Skip => options.packet_limit,
+            // The server ends its wait for the row before: an outcome that is known.
+            Mode::Wait => options.packet_limit + ROW_WAIT,
+        };
         let session = match &mut self.session {
             Some(session) => session,
             none => none.insert(
-                Session::open(&options.connect, Commit::Explicit, options.packet_limit)
+                Session::open(&options.connect, Commit::Explicit, limit)
                     .await
                     .map_err(Error::from_sqlx)?,
             ),
@@ -364,7 +384,10 @@ impl Shared {
                 Operation::Acquire(_) if late => self.lane_of(&group.key).put_back([group]),
                 // Whoever waits for a lock asks again; it needs no connection for that.
                 Operation::Acquire(_) => drop(group.finish(&Outcome::Busy, sent)),
-                _ => self.aside.put_back([group]),
+                _ => {
+                    group.busy = true;
+                    self.aside.put_back([group]);
+                }
             },
         }
     }

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::lane::Lane;
-use self::outcome::{Answer, Seen};
+use self::outcome::Answer;
 use self::queue::LaneQueue;
 use self::reader::{Look, Reading};
 use self::request::{Member, Reply, Request};
@@ -32,10 +32,12 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::sql::operation::RowKey;
 use crate::sql::packet::Mode;
-use crate::sql::reply;
+use crate::sql::reply::{self, RowState};
 
 /// How many connections may wait aside for rows that transactions hold.
 const ASIDE: usize = 2;
+/// How late a lane may be to say that a request's time is over.
+const LATE: Duration = Duration::from_secs(1);
 /// How many requests may wait before a caller has to.
 const CAPACITY: usize = 65_536;
 
@@ -173,7 +175,7 @@ impl Engine {
     }
 
     /// Reads rows as they are, without a lock.
-    pub(crate) async fn look(&self, keys: Vec<RowKey>) -> Result<Vec<Seen>, Error> {
+    pub(crate) async fn look(&self, keys: Vec<RowKey>) -> Result<Vec<Option<RowState>>, Error> {
         let (reply, receiver) = oneshot::channel();
         self.readings
             .send(Reading::Look(Look { keys, reply }))
@@ -188,6 +190,11 @@ impl Engine {
             .send(Reading::Query { sql, reply })
             .map_err(|_| Error::Closed)?;
         receiver.await.map_err(|_| Error::Closed)?
+    }
+
+    /// After how long a request that was sent has an answer, or an error that says why not.
+    pub(crate) fn answer_limit(&self) -> Duration {
+        self.shared.options.request_limit + self.shared.options.packet_limit + LATE
     }
 
     pub(crate) fn request_limit(&self) -> Duration {

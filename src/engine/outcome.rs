@@ -4,7 +4,7 @@
 //! except that nothing in it speaks against the operation: that is how "busy" is told from "no".
 
 use crate::clock::Moment;
-use crate::sql::operation::{Operation, RowKey};
+use crate::sql::operation::Operation;
 use crate::sql::reply::{ACTIVE, RowState};
 
 /// What an operation came to.
@@ -159,13 +159,6 @@ fn released(row: &RowState) -> Outcome {
         fence: row.fence,
         wanted: row.wanted,
     }
-}
-
-/// A row by its address, as the reader finds it.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    pub(crate) key: RowKey,
-    pub(crate) row: Option<RowState>,
 }
 
 #[cfg(test)]

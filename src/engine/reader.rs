@@ -8,20 +8,20 @@ use sqlx::mysql::MySqlRow;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Shared;
-use super::outcome::Seen;
+use super::backoff::Backoff;
 use super::session::Session;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::sql::operation::{Operation, RowKey, Touch};
 use crate::sql::packet::{self, RowOperation};
-use crate::sql::reply::Reply;
-use crate::sql::server_error::code_of;
+use crate::sql::reply::{Reply, RowState};
+use crate::sql::server_error::{Meaning, code_of};
 use crate::sql::session::Commit;
 
 /// Rows that somebody wants to see.
 pub(crate) struct Look {
     pub(crate) keys: Vec<RowKey>,
-    pub(crate) reply: oneshot::Sender<Result<Vec<Seen>, Error>>,
+    pub(crate) reply: oneshot::Sender<Result<Vec<Option<RowState>>, Error>>,
 }
 
 /// Work for the reader.
@@ -50,7 +50,13 @@ pub(crate) async fn read(shared: Arc<Shared>, mut readings: mpsc::UnboundedRecei
         match reading {
             None => return,
             Some(Reading::Query { sql, reply }) => {
-                let result = show(&shared, &mut session, &sql).await;
+                let mut healing = Healing::new(&shared);
+                let result = loop {
+                    match show(&shared, &mut session, &sql).await {
+                        Err(error) if healing.may_try_again(&mut session, &error).await => {}
+                        result => break result,
+                    }
+                };
                 // Who asked may have gone away.
                 drop(reply.send(result.map_err(Error::from_sqlx)));
             }
@@ -82,13 +88,15 @@ async fn show(
     session: &mut Option<Session>,
     sql: &str,
 ) -> Result<Vec<MySqlRow>, sqlx::Error> {
-    if let Some(open) = session {
-        match open.rows(sql.to_owned()).await {
-            Err(error) if code_of(&error).is_none() => *session = None,
-            result => return result,
-        }
-    }
     connected(shared, session).await?.rows(sql.to_owned()).await
+}
+
+/// Whether a read that failed may do better on a fresh connection.
+fn may_heal(error: &sqlx::Error) -> bool {
+    match code_of(error).map(Meaning::of) {
+        None => true,
+        Some(meaning) => matches!(meaning, Meaning::Conflict | Meaning::Gone),
+    }
 }
 
 /// The reader's session, opened if there is none.
@@ -107,6 +115,34 @@ async fn connected<'s>(
     }
 }
 
+/// Attempts of one read: until its time is over, each on a fresh connection.
+struct Healing {
+    end: Moment,
+    backoff: Backoff,
+}
+
+impl Healing {
+    fn new(shared: &Shared) -> Self {
+        Self {
+            end: Moment::now().after(shared.options.request_limit),
+            backoff: Backoff::connecting(),
+        }
+    }
+
+    /// Closes the session that failed; pauses and says yes if another attempt may do better.
+    async fn may_try_again(&mut self, session: &mut Option<Session>, error: &sqlx::Error) -> bool {
+        // A connection that was open may have been dead for long: that costs no pause.
+        let was_open = session.take().is_some();
+        if !may_heal(error) || self.end.has_passed() {
+            return false;
+        }
+        if !was_open {
+            tokio::time::sleep(self.backoff.delay().min(self.end.left())).await;
+        }
+        true
+    }
+}
+
 async fn answer(shared: &Shared, session: &mut Option<Session>, batch: Vec<Look>) {
     let rows: Vec<RowOperation> = batch
         .iter()
@@ -117,29 +153,23 @@ async fn answer(shared: &Shared, session: &mut Option<Session>, batch: Vec<Look>
             create: false,
         })
         .collect();
-    // A connection that was idle may be dead: try once more with a fresh one.
-    let mut result = query(shared, session, &rows).await;
-    if result.is_err() && session.take().is_some() {
-        result = query(shared, session, &rows).await;
-    }
+    let mut healing = Healing::new(shared);
+    let result = loop {
+        match query(shared, session, &rows).await {
+            Err(error) if healing.may_try_again(session, &error).await => {}
+            result => break result,
+        }
+    };
     match result {
         Ok(reply) => {
             let mut states = reply.rows.into_iter();
             for look in batch {
-                let seen = look
-                    .keys
-                    .into_iter()
-                    .map(|key| Seen {
-                        key,
-                        row: states.next().flatten(),
-                    })
-                    .collect();
+                let seen = states.by_ref().take(look.keys.len()).collect();
                 // Who asked may have gone away.
                 drop(look.reply.send(Ok(seen)));
             }
         }
         Err(error) => {
-            *session = None;
             let error = Error::from_sqlx(error);
             for look in batch {
                 drop(look.reply.send(Err(error.clone())));

@@ -136,6 +136,8 @@ pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
     pub(crate) operation: Operation,
     pub(crate) create: bool,
+    /// A transaction was seen to hold the row.
+    pub(crate) busy: bool,
 }
 
 impl Group {
@@ -175,6 +177,7 @@ impl Group {
             members,
             operation,
             create: false,
+            busy: false,
         })
     }
 

@@ -225,7 +225,7 @@ impl LockGuard {
         let (told, receiver) = oneshot::channel();
         turn.disarm();
         Locks::end_turn(&self.locks, &self.lease, Some(told));
-        let limit = self.lease.trusted_for() + self.locks.engine.request_limit();
+        let limit = self.lease.trusted_for() + self.locks.engine.answer_limit();
         match tokio::time::timeout(limit, receiver).await {
             Ok(answer) => answer.map_err(|_| Error::Closed)?,
             Err(_) => Err(Error::OutcomeUnknown {

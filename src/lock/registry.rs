@@ -15,11 +15,12 @@ use super::request::Terms;
 use super::turn::Turn;
 use crate::clock::{Moment, micros};
 use crate::engine::Engine;
-use crate::engine::outcome::{Answer, Outcome, Seen};
+use crate::engine::outcome::{Answer, Outcome};
 use crate::engine::request::{Reply, Request};
 use crate::error::Error;
 use crate::name::Name;
 use crate::sql::operation::{Acquire, Operation, Release, RowKey, Want};
+use crate::sql::reply::RowState;
 use crate::token::Token;
 
 /// How long a task waits for a lock.
@@ -110,34 +111,45 @@ impl Locks {
             once: wait == Wait::Not,
             reply,
         };
-        let refused = self.change(&key, |place, actions| {
-            place
-                .get_or_insert_with(|| Place::new(now))
-                .enter(waiter, actions)
-                .is_some()
-        })?;
+        let mut actions = Vec::new();
+        let refused = {
+            let mut places = self.lock();
+            if places.closed {
+                return Err(Error::Closed);
+            }
+            let place = places.map.entry(key.clone());
+            let place = place.or_insert_with(|| Place::new(now));
+            place.enter(waiter, &mut actions).is_some()
+        };
+        self.carry_out(&key, actions);
         if refused {
             return Ok(None);
         }
         // From here on, dropping this future takes the waiter out of the queue.
-        let ticket = Ticket {
+        let mut ticket = Ticket {
             locks: self,
             key: &key,
             id,
+            queued: true,
         };
         let longest = match wait {
             Wait::Not => Duration::ZERO,
             Wait::For(wait) => wait,
-            Wait::Forever => return receiver.await.map_err(|_| Error::Closed)?,
+            Wait::Forever => {
+                let answer = (&mut receiver).await;
+                ticket.queued = false;
+                return answer.map_err(|_| Error::Closed)?;
+            }
         };
         if let Ok(answer) = tokio::time::timeout(longest, &mut receiver).await {
+            ticket.queued = false;
             return answer.map_err(|_| Error::Closed)?;
         }
         // An answer that is on its way is waited for: a short wait is one attempt.
         if !ticket.leave(true) {
             return Ok(None);
         }
-        match tokio::time::timeout(self.engine.request_limit(), &mut receiver).await {
+        match tokio::time::timeout(self.engine.answer_limit(), &mut receiver).await {
             Ok(answer) => answer.map_err(|_| Error::Closed)?,
             Err(_) if ticket.leave(false) => receiver.await.map_err(|_| Error::Closed)?,
             // The place goes on: a grant that comes is the next one's, or is given back.
@@ -147,37 +159,31 @@ impl Locks {
         }
     }
 
-    /// Changes a place, and carries out what follows from that. `change` gets the map's entry, which
-    /// it may fill.
+    /// Changes a place, if there is one, and carries out what follows from that.
     fn change<T>(
         self: &Arc<Self>,
         key: &PlaceKey,
-        change: impl FnOnce(&mut Option<Place>, &mut Vec<Action>) -> T,
-    ) -> Result<T, Error> {
+        change: impl FnOnce(&mut Place, &mut Vec<Action>) -> T,
+    ) -> Option<T> {
         let mut actions = Vec::new();
         let result = {
             let mut places = self.lock();
-            if places.closed {
-                return Err(Error::Closed);
+            let place = places.map.get_mut(key)?;
+            let watched = matches!(place.state, State::Watching);
+            let result = change(place, &mut actions);
+            let (done, watching) = (place.is_done(), matches!(place.state, State::Watching));
+            if done {
+                places.map.remove(key);
             }
-            let mut place = places.map.remove(key);
-            let result = change(&mut place, &mut actions);
-            if let Some(place) = place
-                && !place.is_done()
-            {
-                if matches!(place.state, State::Watching) {
-                    places.watching.insert(key.clone());
-                } else {
-                    places.watching.remove(key);
-                }
-                places.map.insert(key.clone(), place);
-            } else {
+            if watching && !watched {
+                places.watching.insert(key.clone());
+            } else if watched && !watching {
                 places.watching.remove(key);
             }
             result
         };
         self.carry_out(key, actions);
-        Ok(result)
+        Some(result)
     }
 
     fn carry_out(self: &Arc<Self>, key: &PlaceKey, actions: Vec<Action>) {
@@ -251,25 +257,19 @@ impl Locks {
             lease = Some(granted);
         }
         let granted = lease.clone();
-        let known = self.change(key, |place, actions| {
-            let Some(place) = place else {
-                return false;
-            };
-            match (&result, lease) {
-                (Ok(_), Some(lease)) => place.granted(lease, now, actions),
-                (Ok(answer), None) => {
-                    let row = match &answer.outcome {
-                        Outcome::Held(row) => Some(row),
-                        _ => None,
-                    };
-                    place.refused(row, now, actions);
-                }
-                (Err(error), _) => place.fail(error),
+        let known = self.change(key, |place, actions| match (&result, lease) {
+            (Ok(_), Some(lease)) => place.granted(lease, now, actions),
+            (Ok(answer), None) => {
+                let row = match &answer.outcome {
+                    Outcome::Held(row) => Some(row),
+                    _ => None,
+                };
+                place.refused(row, now, actions);
             }
-            true
+            (Err(error), _) => place.fail(error),
         });
         // The client was closed meanwhile, or the place is gone: nobody is there to take it.
-        if !known.unwrap_or(false)
+        if known.is_none()
             && let Some(lease) = granted
         {
             lease.end();
@@ -362,9 +362,7 @@ impl Locks {
                 let now = Moment::now();
                 // A closed client has no places any more.
                 let _ = locks.change(&key, |place, actions| {
-                    if let Some(place) = place {
-                        place.released(wanted, fence, now, actions);
-                    }
+                    place.released(wanted, fence, now, actions);
                 });
             }
             let result = match result {
@@ -409,7 +407,7 @@ impl Locks {
         let engine = Arc::clone(&self.engine);
         self.engine.runtime().spawn(async move {
             if let Ok(seen) = engine.look(vec![RowKey::lock(lease.name.clone())]).await
-                && let Some(row) = seen.first().and_then(|seen| seen.row)
+                && let Some(row) = seen.first().copied().flatten()
             {
                 lease.set_wanted(row.wanted > 0);
             }
@@ -431,11 +429,7 @@ impl Locks {
             name: lease.name.clone(),
             alone: None,
         };
-        let _ = self.change(&key, |place, actions| {
-            if let Some(place) = place {
-                place.lost(lease, actions);
-            }
-        });
+        let _ = self.change(&key, |place, actions| place.lost(lease, actions));
     }
 
     /// A transaction of the holder's released the lease, and has committed.
@@ -465,13 +459,11 @@ impl Locks {
     }
 
     /// What the watcher saw.
-    pub(crate) fn looked(self: &Arc<Self>, keys: Vec<PlaceKey>, seen: &[Seen]) {
+    pub(crate) fn looked(self: &Arc<Self>, keys: Vec<PlaceKey>, seen: &[Option<RowState>]) {
         let now = Moment::now();
         for (key, seen) in keys.iter().zip(seen) {
             let _ = self.change(key, |place, actions| {
-                if let Some(place) = place {
-                    place.looked(seen.row.as_ref(), now, actions);
-                }
+                place.looked(seen.as_ref(), now, actions);
             });
         }
     }
@@ -509,23 +501,24 @@ struct Ticket<'l> {
     locks: &'l Arc<Locks>,
     key: &'l PlaceKey,
     id: u64,
+    /// As far as the waiter knows.
+    queued: bool,
 }
 
 impl Ticket<'_> {
     /// Leaves the queue. Whether an answer is on its way, if that is to be waited for.
     fn leave(&self, stay: bool) -> bool {
         self.locks
-            .change(self.key, |place, _| match place {
-                Some(place) => place.leave(self.id, stay),
-                None => true,
-            })
+            .change(self.key, |place, _| place.leave(self.id, stay))
             .unwrap_or(true)
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.leave(false);
+        if self.queued {
+            self.leave(false);
+        }
     }
 }
 

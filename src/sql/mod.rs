@@ -3,6 +3,7 @@
 //! No byte of a user's stands in SQL text as itself: strings are hexadecimal literals, numbers are
 //! decimal literals ([`literal`]).
 
+mod change;
 pub(crate) mod dialect;
 pub(crate) mod inspect;
 mod literal;
@@ -10,6 +11,7 @@ pub(crate) mod operation;
 pub(crate) mod packet;
 pub(crate) mod purge;
 pub(crate) mod reply;
+mod script;
 pub(crate) mod server_error;
 pub(crate) mod session;
 pub(crate) mod transaction;

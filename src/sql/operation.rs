@@ -7,10 +7,9 @@ use crate::stripe::Stripe;
 use crate::token::Token;
 
 /// What a row is. A part of the primary key: a lock and a counter of one name are two rows, and no
-/// user's name is ever a stripe.
+/// user's name is ever a stripe (0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    Stripe = 0,
     Lock = 1,
     Counter = 2,
     /// The id of an operation that runs once, and its result.

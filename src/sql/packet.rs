@@ -17,22 +17,17 @@
 //! - A derived table joined with `STRAIGHT_JOIN` on the full primary key reads one row at a time, in
 //!   the order of the list. An `IN` list may become a scan that waits for rows which it does not name,
 //!   and `ORDER BY` on the table's own column sorts after locking.
-//! - `LIMIT` keeps MySQL from merging the derived table into the `UPDATE`, which would lose the
-//!   `SKIP LOCKED`.
-//! - What is decided is decided in the derived table, from the rows as they were; the assignments read
-//!   its columns only, because a joined `UPDATE` assigns in no defined order.
+//! - What is decided is decided by the `SELECT`, from the rows as they were; see [`super::change`].
+//! - `LIMIT` keeps MySQL from merging a derived table into an `UPDATE`, which would lose the `SKIP LOCKED`.
 
 use super::dialect::Dialect;
-use super::operation::{
-    Acquire, Change, Count, ForceRelease, Kind, Once, Operation, Release, Renew, RowKey, Touch,
-    Want,
-};
-use super::{FOREVER, NOW, NOW_MICROS, literal};
-use crate::stripe::Stripe;
+use super::operation::{Operation, RowKey};
+use super::script::Script;
+use super::{NOW, NOW_MICROS, literal};
 use crate::token::Token;
 
 /// More rows than any batch has: see the module's documentation.
-const NO_LIMIT: &str = " LIMIT 1000000";
+pub(super) const NO_LIMIT: &str = " LIMIT 1000000";
 
 /// What a packet does about rows that are locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +39,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    fn lock_rows(self) -> &'static str {
+    pub(super) fn lock_rows(self) -> &'static str {
         match self {
             Self::Skip => " FOR UPDATE SKIP LOCKED",
             Self::Wait => " FOR UPDATE",
@@ -182,124 +177,30 @@ pub(crate) fn fence_lane(lane: Token, number: u64) -> String {
     sql
 }
 
-/// Writes the columns of one entry of a list, each behind a comma.
-struct Columns<'s>(&'s mut String);
-
-impl Columns<'_> {
-    fn bytes(self, value: &[u8]) -> Self {
-        self.0.push(',');
-        literal::bytes(self.0, value);
-        self
-    }
-
-    fn text(self, value: &str) -> Self {
-        self.0.push(',');
-        literal::text(self.0, value);
-        self
-    }
-
-    fn number(self, value: impl Into<i128>) -> Self {
-        self.0.push(',');
-        literal::number(self.0, value);
-        self
-    }
-}
-
-/// A text of several statements while it is written.
-pub(super) struct Script {
-    dialect: Dialect,
-    sql: String,
-    statements: usize,
-}
-
 impl Script {
-    pub(super) fn new(dialect: Dialect, capacity: usize) -> Self {
-        Self {
-            dialect,
-            sql: String::with_capacity(capacity),
-            statements: 0,
-        }
-    }
-
-    pub(super) fn push(&mut self, text: &str) {
-        self.sql.push_str(text);
-    }
-
-    pub(super) fn statement(&mut self, write: impl FnOnce(&mut Self)) {
-        if self.statements > 0 {
-            self.push(";");
-        }
-        self.statements += 1;
-        write(self);
-    }
-
-    /// If the client stops between here and the end, the server ends the transaction in a second.
-    /// `autocommit` is off: the first statement that touches a table begins the transaction.
-    pub(super) fn begin_transaction(&mut self) {
-        if !self.dialect.bounds_idle_transactions() {
-            self.statement(|script| script.push("SET wait_timeout=1"));
-        }
-    }
-
-    /// Ends the transaction; the text, and which of its statements is the `COMMIT`.
-    pub(super) fn commit(mut self) -> (String, usize) {
-        let commit = self.statements;
-        self.statement(|script| script.push("COMMIT"));
-        self.end_transaction();
-        (self.sql, commit)
-    }
-
-    fn end_transaction(&mut self) {
-        if !self.dialect.bounds_idle_transactions() {
-            self.statement(|script| script.push("SET wait_timeout=28800"));
-        }
-    }
-
     /// Locks the lane's row. Batch N runs once: if the number before it is anything but N-1, the
-    /// assignment is NULL, strict mode answers 1048, and the packet stops before it did anything.
+    /// assignment is NULL, strict mode answers 1048, and the packet stops before it did anything. A row
+    /// that an operator deleted is made again, so that no batch runs without a number.
     fn number_batch(&mut self, batch: &Batch<'_>) {
         self.statement(|script| {
             let number = batch.number;
-            script.push("UPDATE t_tag_lock_lane SET seq=IF(seq=");
+            script.push("INSERT INTO t_tag_lock_lane (id,seq,modify_time) VALUES (");
+            literal::bytes(&mut script.sql, batch.lane.as_bytes());
+            script.push(",");
+            literal::number(&mut script.sql, number);
+            script.push(",");
+            script.push(NOW);
+            script.push(") ON DUPLICATE KEY UPDATE seq=IF(seq=");
             literal::number(&mut script.sql, number - 1);
             script.push(",");
             literal::number(&mut script.sql, number);
-            script.push(",NULL),modify_time=");
-            script.push(NOW);
-            script.push(" WHERE id=");
-            literal::bytes(&mut script.sql, batch.lane.as_bytes());
+            script.push(",NULL),modify_time=VALUES(modify_time)");
         });
     }
 
     /// Locks the batch's stripes.
     fn lock_stripes(&mut self, rows: &[RowOperation]) {
         self.lock_stripes_of(rows.iter().flat_map(RowOperation::keys).map(RowKey::stripe));
-    }
-
-    /// Locks stripes in ascending order, and waits for them.
-    pub(super) fn lock_stripes_of(&mut self, stripes: impl Iterator<Item = Stripe>) {
-        let mut wanted = [false; crate::stripe::STRIPES as usize];
-        for stripe in stripes {
-            wanted[stripe.index()] = true;
-        }
-        self.statement(|script| {
-            let mut stripes = Stripe::all().filter(|stripe| wanted[stripe.index()]);
-            let (first, second) = (stripes.next(), stripes.next());
-            if let (Some(only), None) = (first, second) {
-                script.push("SELECT COUNT(*) FROM t_tag_lock WHERE lock_name=");
-                literal::text(&mut script.sql, &only.to_string());
-                script.push(" AND kind=0 AND slot=0 FOR UPDATE");
-                return;
-            }
-            let stripes: Vec<Stripe> = first.into_iter().chain(second).chain(stripes).collect();
-            script.list("v(n)", &stripes, |sql, stripe| {
-                literal::text(sql, &stripe.to_string());
-            });
-            script.push(
-                "SELECT COUNT(*) FROM v STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                 ON t.lock_name=v.n AND t.kind=0 AND t.slot=0 FOR UPDATE",
-            );
-        });
     }
 
     /// Inserts the rows that are missing, as free rows, under their stripes. A new row begins at the
@@ -335,347 +236,6 @@ impl Script {
                  ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0 WHERE t.lock_name IS NULL",
             );
         });
-    }
-
-    /// One joined update for each kind of operation in the batch.
-    fn change_rows(&mut self, batch: &Batch<'_>) {
-        self.acquire(batch);
-        self.release(batch);
-        self.renew(batch);
-        self.force_release(batch);
-        self.want(batch);
-        self.count(batch);
-        self.once(batch);
-        self.touch(batch);
-    }
-
-    /// Grants to those whose row is free, expired, or held by the same owner.
-    fn acquire(&mut self, batch: &Batch<'_>) {
-        const MINE: &str =
-            "(v.r=1 AND t.holder=v.d AND t.status=1 AND t.deadline>UTC_TIMESTAMP(6))";
-        self.update(
-            batch,
-            Kind::Lock,
-            |operation| match operation {
-                Operation::Acquire(acquire) => Some(acquire),
-                _ => None,
-            },
-            "v(n,d,w,b,r,q,x,a)",
-            |columns, o: &Acquire| {
-                columns
-                    .bytes(o.token.as_bytes())
-                    .number(o.ttl)
-                    .number(o.block)
-                    .number(u8::from(o.reentrant))
-                    .number(o.mark)
-                    .text(&o.description)
-                    .text(&o.held_by)
-            },
-            &format!(
-                "v.d AS d,v.q AS q,v.x AS x,v.a AS a,\
-                 IF({MINE},t.count+1,1) AS c,\
-                 IF({MINE},t.fence,GREATEST(t.fence,{NOW_MICROS})+v.b) AS f,\
-                 IF({MINE},GREATEST(t.deadline,TIMESTAMPADD(MICROSECOND,v.w,{NOW})),\
-                 TIMESTAMPADD(MICROSECOND,v.w,{NOW})) AS e"
-            ),
-            &format!(
-                "{NOW_MICROS}<={} AND (t.status=0 OR t.deadline<={NOW} OR {MINE})",
-                batch.not_after
-            ),
-            &[
-                "holder=k.d",
-                "status=1",
-                "count=k.c",
-                "previous=k.q",
-                "fence=k.f",
-                "deadline=k.e",
-                "description=k.x",
-                "held_by=k.a",
-            ],
-        );
-    }
-
-    /// Frees the rows whose grant is still the releaser's, or takes one level off.
-    fn release(&mut self, batch: &Batch<'_>) {
-        self.update(
-            batch,
-            Kind::Lock,
-            |operation| match operation {
-                Operation::Release(release) => Some(release),
-                _ => None,
-            },
-            "v(n,d,f,g,h,q)",
-            |columns, o: &Release| {
-                columns
-                    .bytes(o.token.as_bytes())
-                    .number(o.fence)
-                    .number(o.used)
-                    .number(o.hold)
-                    .number(o.mark)
-            },
-            &format!(
-                "v.q AS q,IF(t.count>1,t.count-1,0) AS c,\
-                 IF(t.count>1,1,IF(v.h>0,2,0)) AS s,\
-                 IF(t.count>1,t.fence,v.g) AS f,\
-                 IF(t.count>1,t.deadline,TIMESTAMPADD(MICROSECOND,v.h,{NOW})) AS e"
-            ),
-            "t.holder=v.d AND t.status=1 AND t.fence=v.f",
-            &[
-                "status=k.s",
-                "count=k.c",
-                "previous=k.q",
-                "fence=k.f",
-                "deadline=k.e",
-            ],
-        );
-    }
-
-    /// Moves deadlines of leases that have not ended; never to an earlier time.
-    fn renew(&mut self, batch: &Batch<'_>) {
-        self.update(
-            batch,
-            Kind::Lock,
-            |operation| match operation {
-                Operation::Renew(renew) => Some(renew),
-                _ => None,
-            },
-            "v(n,d,f,w)",
-            |columns, o: &Renew| {
-                columns
-                    .bytes(o.token.as_bytes())
-                    .number(o.fence)
-                    .number(o.ttl)
-            },
-            &format!("GREATEST(t.deadline,TIMESTAMPADD(MICROSECOND,v.w,{NOW})) AS e"),
-            &format!("t.holder=v.d AND t.status=1 AND t.fence=v.f AND t.deadline>{NOW}"),
-            &["deadline=k.e"],
-        );
-    }
-
-    /// Frees rows whose grant is the one that was seen. The holder's token is replaced: a later
-    /// release of the old guard finds that the lock is not its own.
-    fn force_release(&mut self, batch: &Batch<'_>) {
-        self.update(
-            batch,
-            Kind::Lock,
-            |operation| match operation {
-                Operation::ForceRelease(force) => Some(force),
-                _ => None,
-            },
-            "v(n,d,f)",
-            |columns, o: &ForceRelease| columns.bytes(o.token.as_bytes()).number(o.fence),
-            "v.d AS d",
-            "t.status<>0 AND t.fence=v.f",
-            &[
-                "holder=k.d",
-                "status=0",
-                "count=0",
-                "deadline=UTC_TIMESTAMP(6)",
-            ],
-        );
-    }
-
-    fn want(&mut self, batch: &Batch<'_>) {
-        self.update(
-            batch,
-            Kind::Lock,
-            |operation| match operation {
-                Operation::Want(want) => Some(want),
-                _ => None,
-            },
-            "v(n,w)",
-            |columns, o: &Want| columns.number(o.wait),
-            &format!("GREATEST(t.wanted_until,TIMESTAMPADD(MICROSECOND,v.w,{NOW})) AS e"),
-            "1",
-            &["wanted_until=k.e"],
-        );
-    }
-
-    /// Changes counters whose value, or 0 where their window has ended, lies within the bounds.
-    ///
-    /// The arithmetic is DECIMAL, so that no intermediate value leaves its type (error 1690); that
-    /// the result fits is what the bounds say.
-    fn count(&mut self, batch: &Batch<'_>) {
-        const VALUE: &str = "CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))";
-        self.update(
-            batch,
-            Kind::Counter,
-            |operation| match operation {
-                Operation::Count(count) => Some(count),
-                _ => None,
-            },
-            "v(n,d,l,h,a,s,m,e,w,z)",
-            |columns, o: &Count| {
-                columns
-                    .bytes(o.token.as_bytes())
-                    .number(o.low)
-                    .number(o.high)
-                    .number(u8::from(matches!(o.change, Change::Add { .. })))
-                    .number(step(o))
-                    .number(times(o))
-                    .number(edge(o))
-                    .number(o.window)
-                    .number(u8::from(o.restart))
-            },
-            &format!(
-                "v.d AS d,{VALUE} AS p,\
-                 v.a*{VALUE}+CAST(v.s AS DECIMAL(30,0))*IF(v.m=1,1,\
-                 LEAST(ABS({VALUE}-v.e),v.m*ABS(CAST(v.s AS DECIMAL(30,0)))) \
-                 DIV ABS(CAST(v.s AS DECIMAL(30,0)))) AS c,\
-                 IF(v.z=1 OR t.deadline<={NOW} OR (v.w>0 AND t.deadline={FOREVER}),\
-                 IF(v.w>0,TIMESTAMPADD(MICROSECOND,v.w,{NOW}),{FOREVER}),t.deadline) AS e"
-            ),
-            &format!("{VALUE} BETWEEN v.l AND v.h"),
-            &[
-                "holder=k.d",
-                "status=1",
-                "previous=k.p",
-                "count=k.c",
-                "deadline=k.e",
-            ],
-        );
-    }
-
-    /// Adds for ids that are new, or were forgotten, and writes the result to the id's row. A counter
-    /// that is out of bounds is left as it is; that is a result too.
-    fn once(&mut self, batch: &Batch<'_>) {
-        const VALUE: &str = "CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))";
-        let rows: Vec<(&RowOperation, &Once)> = batch
-            .rows
-            .iter()
-            .filter_map(|row| match &row.operation {
-                Operation::Once(once) => Some((row, once)),
-                _ => None,
-            })
-            .collect();
-        if rows.is_empty() {
-            return;
-        }
-        self.statement(|script| {
-            script.push("UPDATE (");
-            script.list("v(n,d,c,s,l,h,w,y)", &rows, |sql, (row, once)| {
-                literal::text(sql, row.key.name.as_str());
-                Columns(sql)
-                    .bytes(once.token.as_bytes())
-                    .text(once.counter.name.as_str())
-                    .number(once.delta)
-                    .number(once.from)
-                    .number(once.to)
-                    .number(once.window)
-                    .number(once.retention);
-            });
-            script.push(&format!(
-                "SELECT v.n AS n,v.c AS c,v.d AS d,{VALUE} BETWEEN v.l AND v.h AS k,\
-                 IF({VALUE} BETWEEN v.l AND v.h,{VALUE}+v.s,{VALUE}) AS x,\
-                 IF({VALUE} BETWEEN v.l AND v.h,{VALUE}+v.s,t.count) AS y,\
-                 IF({VALUE} BETWEEN v.l AND v.h,{VALUE},t.previous) AS p,\
-                 IF({VALUE} BETWEEN v.l AND v.h,v.d,t.holder) AS h,\
-                 IF({VALUE} BETWEEN v.l AND v.h,\
-                 IF(t.deadline<={NOW} OR (v.w>0 AND t.deadline={FOREVER}),\
-                 IF(v.w>0,TIMESTAMPADD(MICROSECOND,v.w,{NOW}),{FOREVER}),t.deadline),t.deadline) AS e,\
-                 TIMESTAMPADD(MICROSECOND,v.y,{NOW}) AS r FROM v \
-                 STRAIGHT_JOIN t_tag_lock o FORCE INDEX(PRIMARY) \
-                 ON o.lock_name=v.n AND o.kind=3 AND o.slot=0 \
-                 STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                 ON t.lock_name=v.c AND t.kind=2 AND t.slot=0 \
-                 WHERE o.status=0 OR o.deadline<={NOW}"
-            ));
-            script.push(NO_LIMIT);
-            script.push(batch.mode.lock_rows());
-            script.push(&format!(
-                ") k STRAIGHT_JOIN t_tag_lock o FORCE INDEX(PRIMARY) \
-                 ON o.lock_name=k.n AND o.kind=3 AND o.slot=0 \
-                 STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
-                 ON u.lock_name=k.c AND u.kind=2 AND u.slot=0 \
-                 SET o.status=1,o.holder=k.d,o.previous=k.k,o.count=k.x,o.deadline=k.r,\
-                 o.modify_time={NOW},u.status=1,u.holder=k.h,u.previous=k.p,u.count=k.y,\
-                 u.deadline=k.e,u.modify_time={NOW}"
-            ));
-        });
-    }
-
-    fn touch(&mut self, batch: &Batch<'_>) {
-        for kind in [Kind::Lock, Kind::Counter] {
-            self.update(
-                batch,
-                kind,
-                |operation| match operation {
-                    Operation::Touch(touch) => Some(touch),
-                    _ => None,
-                },
-                "v(n)",
-                |columns, _: &Touch| columns,
-                "1 AS x",
-                "1",
-                &[],
-            );
-        }
-    }
-
-    /// The joined update of one kind of operation, if the batch has any.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the seven parts of one statement"
-    )]
-    fn update<'b, T>(
-        &mut self,
-        batch: &'b Batch<'_>,
-        kind: Kind,
-        select: fn(&'b Operation) -> Option<&'b T>,
-        header: &str,
-        columns: for<'s> fn(Columns<'s>, &T) -> Columns<'s>,
-        values: &str,
-        condition: &str,
-        assignments: &[&str],
-    ) {
-        let rows: Vec<(&RowOperation, &T)> = batch
-            .rows
-            .iter()
-            .filter(|row| row.key.kind == kind)
-            .filter_map(|row| select(&row.operation).map(|operation| (row, operation)))
-            .collect();
-        if rows.is_empty() {
-            return;
-        }
-        self.statement(|script| {
-            script.push("UPDATE (");
-            script.list(header, &rows, |sql, (row, operation)| {
-                literal::text(sql, row.key.name.as_str());
-                columns(Columns(sql), operation);
-            });
-            // The rows as they were, locked; what is to be, computed there.
-            script.push("SELECT t.lock_name AS n,");
-            script.push(values);
-            script.push(" FROM v STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) ON ");
-            script.on_row("t", "v", kind);
-            script.push(" WHERE ");
-            script.push(condition);
-            script.push(NO_LIMIT);
-            script.push(batch.mode.lock_rows());
-            // The assignments.
-            script.push(") k STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) ON ");
-            script.on_row("u", "k", kind);
-            script.push(" SET u.modify_time=");
-            script.push(NOW);
-            for assignment in assignments {
-                script.push(",u.");
-                script.push(assignment);
-            }
-        });
-    }
-
-    /// The full primary key of the row that the list's entry names.
-    fn on_row(&mut self, table: &str, list: &str, kind: Kind) {
-        self.push(table);
-        self.push(".lock_name=");
-        self.push(list);
-        self.push(".n AND ");
-        self.push(table);
-        self.push(".kind=");
-        literal::number(&mut self.sql, kind as u8);
-        self.push(" AND ");
-        self.push(table);
-        self.push(".slot=0");
     }
 
     /// Writes down the outcomes with the batch, and sends the same text to the client.
@@ -716,48 +276,5 @@ impl Script {
              FROM v STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
              ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
         );
-    }
-
-    /// `WITH v(…) AS (VALUES …)`: rows of literals, in their order.
-    pub(super) fn list<T>(
-        &mut self,
-        header: &str,
-        rows: &[T],
-        mut write: impl FnMut(&mut String, &T),
-    ) {
-        self.push("WITH ");
-        self.push(header);
-        self.push(" AS (VALUES ");
-        for (position, row) in rows.iter().enumerate() {
-            if position > 0 {
-                self.push(",");
-            }
-            self.push(self.dialect.row());
-            write(&mut self.sql, row);
-            self.push(")");
-        }
-        self.push(") ");
-    }
-}
-
-/// A counter's change as the list's columns.
-fn step(count: &Count) -> i64 {
-    match count.change {
-        Change::Add { step, .. } => step,
-        Change::Set { value } => value,
-    }
-}
-
-fn times(count: &Count) -> u32 {
-    match count.change {
-        Change::Add { times, .. } => times,
-        Change::Set { .. } => 1,
-    }
-}
-
-fn edge(count: &Count) -> i64 {
-    match count.change {
-        Change::Add { edge, .. } => edge,
-        Change::Set { .. } => 0,
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::dialect::Dialect;
 use super::operation::Kind;
-use super::packet::Script;
+use super::script::Script;
 use super::{NOW, literal};
 use crate::stripe::Stripe;
 

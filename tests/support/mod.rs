@@ -1,7 +1,11 @@
 //! What the integration tests share. They need a server: run them with `scripts/with-mysql cargo test`.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
 
 pub mod proxy;
 
@@ -29,7 +33,11 @@ impl TestDatabase {
     pub async fn empty() -> Self {
         let name = format!("t{:016x}", rand::random::<u64>());
         let mut connection = connect(&server_url()).await;
-        run(&mut connection, &format!("CREATE DATABASE {name} CHARACTER SET utf8mb4")).await;
+        run(
+            &mut connection,
+            &format!("CREATE DATABASE {name} CHARACTER SET utf8mb4"),
+        )
+        .await;
         let base = server_url();
         let (head, _) = base.rsplit_once('/').expect("the URL names a database");
         Self {
@@ -116,7 +124,13 @@ pub async fn server_deadlocks() -> i64 {
 pub fn spawn_worker(name: &str, variables: &[(&str, String)]) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
     command
-        .args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .args([
+            name,
+            "--exact",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     for (key, value) in variables {
@@ -127,8 +141,8 @@ pub fn spawn_worker(name: &str, variables: &[(&str, String)]) -> Child {
 
 /// Sends a signal to a process.
 pub fn signal(process: &Child, signal: rustix::process::Signal) {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(process.id()).expect("a pid"))
-        .expect("a pid");
+    let pid =
+        rustix::process::Pid::from_raw(i32::try_from(process.id()).expect("a pid")).expect("a pid");
     rustix::process::kill_process(pid, signal).expect("signals");
 }
 

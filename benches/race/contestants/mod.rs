@@ -12,6 +12,7 @@ mod optimistic;
 mod redis;
 mod redlock;
 pub mod roster;
+mod tag_lock;
 mod unique_insert;
 
 use std::future::Future;
