@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::mysql::MySqlConnectOptions;
+use tracing::Instrument;
 
+use crate::clock::Moment;
 use crate::counter::Counter;
 use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
@@ -20,6 +22,7 @@ use crate::sql::inspect;
 use crate::sql::operation::{ForceRelease, Operation, RowKey};
 use crate::sql::reply::FREE;
 use crate::sql::session::Commit;
+use crate::telemetry;
 use crate::token::Token;
 use crate::touched::Touched;
 
@@ -300,10 +303,21 @@ impl LockClient {
         wait: Wait,
     ) -> Result<Option<LockGuard>, Error> {
         let locks = &self.inner.locks;
-        match locks.acquire(name.clone(), terms, wait).await? {
-            Some(turn) => Ok(Some(LockGuard::new(Arc::clone(locks), turn))),
-            None if wait == Wait::Not => Ok(None),
-            None => Err(self.timed_out(&name).await),
+        let start = Moment::now();
+        let span = tracing::debug_span!("acquire", lock = %name);
+        let acquiring = locks.acquire(name.clone(), terms, wait);
+        match acquiring.instrument(span).await? {
+            Some(turn) => {
+                telemetry::acquired(&name, turn.fence, Moment::now().since(start));
+                Ok(Some(LockGuard::new(Arc::clone(locks), turn)))
+            }
+            None => {
+                telemetry::refused(&name, Moment::now().since(start));
+                match wait {
+                    Wait::Not => Ok(None),
+                    Wait::For(_) | Wait::Forever => Err(self.timed_out(&name).await),
+                }
+            }
         }
     }
 

@@ -13,6 +13,7 @@ mod range;
 mod schema;
 mod sql;
 mod stripe;
+mod telemetry;
 mod token;
 mod touched;
 mod transaction;

@@ -22,6 +22,7 @@ use crate::sql::packet::{self, Batch, Mode, RowOperation};
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::server_error::{LOCK_WAIT_TIMEOUT, Meaning, code_of};
 use crate::sql::session::Commit;
+use crate::telemetry;
 use crate::token::Token;
 
 /// The most rows of a batch: the reply stays below 64 KB.
@@ -152,7 +153,7 @@ impl Lane {
                         }
                         return;
                     }
-                    tracing::warn!(error = %cause, "no connection for a lane; trying again");
+                    telemetry::offline(&cause);
                     self.queue.expire(Moment::now(), &cause);
                     self.cause = Some(cause);
                     // Whoever's time ends before is told on time.
@@ -198,6 +199,7 @@ impl Lane {
                 self.conflicts.reset();
                 self.stuck = 0;
                 self.cause = None;
+                telemetry::batch(rows.len(), Moment::now().since(sent));
                 match text.and_then(|text| Reply::decode(&text, rows.len())) {
                     Some(reply) => {
                         self.shared.observe(&reply, sent);
@@ -213,7 +215,7 @@ impl Lane {
             }
             Err(Failure::RolledBack { meaning, error }) => self.rolled_back(batch, meaning, error),
             Err(Failure::Unknown(error)) => {
-                tracing::warn!(%error, batch = number, "a batch's outcome is unknown; settling it");
+                telemetry::unknown_outcome(number, &error);
                 self.cause = Some(Error::from_sqlx(error));
                 self.settle(batch, sent, number);
                 Attempt::Done
@@ -230,7 +232,7 @@ impl Lane {
     ) -> Attempt {
         match meaning {
             Meaning::Conflict => {
-                tracing::debug!(%error, "conflict; running the batch again");
+                telemetry::conflict(&error);
                 if self.mode == Mode::Skip && code_of(&error) == Some(LOCK_WAIT_TIMEOUT) {
                     self.stuck += 1;
                     if self.stuck >= STUCK {

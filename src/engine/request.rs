@@ -89,7 +89,9 @@ impl Reply {
 
 /// Runs once, whatever happens: if it is dropped (a lane has panicked, a runtime has ended), it is
 /// told that the client is closed.
-pub(crate) struct Callback(Option<Box<dyn FnOnce(Result<Answer, Error>) + Send>>);
+pub(crate) struct Callback(Option<Told>);
+
+type Told = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
 
 impl Callback {
     fn run(&mut self, result: Result<Answer, Error>) {

@@ -14,6 +14,7 @@ use crate::engine::outcome::{Answer, Outcome};
 use crate::engine::request::{Reply, Request};
 use crate::error::Error;
 use crate::sql::operation::{Operation, Renew, RowKey};
+use crate::telemetry;
 
 #[derive(Default)]
 struct Dates {
@@ -175,6 +176,7 @@ pub(super) fn renewed(locks: &Arc<Locks>, lease: &Arc<Lease>, result: Result<Ans
             sent,
         }) => {
             lease.extend(sent, remaining);
+            telemetry::renewed(&lease.name, lease.trusted_for());
             lease.set_wanted(wanted > 0);
         }
         Ok(Answer {
@@ -183,6 +185,6 @@ pub(super) fn renewed(locks: &Arc<Locks>, lease: &Arc<Lease>, result: Result<Ans
         }) => locks.released_in_transaction(lease),
         Ok(_) => locks.lose(lease),
         // Unknown: neither lost nor extended; the next date tries again, or finds the end.
-        Err(error) => tracing::warn!(lock = %lease.name, %error, "a renewal failed"),
+        Err(error) => telemetry::renewal_failed(&lease.name, &error),
     }
 }

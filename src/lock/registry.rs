@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::name::Name;
 use crate::sql::operation::{Acquire, Operation, Release, RowKey, Want};
 use crate::sql::reply::RowState;
+use crate::telemetry;
 use crate::token::Token;
 
 /// How long a task waits for a lock.
@@ -193,7 +194,10 @@ impl Locks {
                 Action::Release { lease, announce } => {
                     self.release(announce.then(|| key.clone()), &lease, None);
                 }
-                Action::Want => self.want(&key.name),
+                Action::Want => {
+                    telemetry::waiting(&key.name);
+                    self.want(&key.name);
+                }
                 Action::Watch => self.watch.notify_one(),
                 Action::LookForOthers(lease) => self.look_for_others(lease),
             }
@@ -305,6 +309,7 @@ impl Locks {
             }
         };
         if passed {
+            telemetry::handed_on(&lease.name);
             if let Some(told) = told.take() {
                 // Who releases may have gone away.
                 drop(told.send(Ok(())));
@@ -350,6 +355,7 @@ impl Locks {
             .after(lease.trusted_for())
             .after(self.engine.request_limit());
         let (locks, name) = (Arc::clone(self), lease.name.clone());
+        let held = Moment::now().since(lease.granted);
         let reply = Reply::client(move |result| {
             let (wanted, fence) = match &result {
                 Ok(Answer {
@@ -369,7 +375,10 @@ impl Locks {
                 Ok(Answer {
                     outcome: Outcome::Released { .. },
                     ..
-                }) => Ok(()),
+                }) => {
+                    telemetry::released(&name, held);
+                    Ok(())
+                }
                 Ok(_) => Err(Error::LockLost {
                     name: name.to_string(),
                 }),
@@ -379,7 +388,7 @@ impl Locks {
                 Some(told) => drop(told.send(result)),
                 None => {
                     if let Err(error) = result {
-                        tracing::debug!(lock = %name, %error, "a dropped guard was not released");
+                        telemetry::release_failed(&name, &error);
                     }
                 }
             }
@@ -419,7 +428,7 @@ impl Locks {
         if !lease.lose() {
             return;
         }
-        tracing::warn!(lock = %lease.name, "a lease was lost");
+        telemetry::lost(&lease.name, Moment::now().since(lease.granted));
         self.move_on(lease);
     }
 

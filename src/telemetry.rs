@@ -1,0 +1,93 @@
+//! What the client tells about itself: events through `tracing`, counters through `metrics`.
+//!
+//! Names and durations only: no token, no owner, no password. The counters exist with the feature
+//! `metrics`; they have no label, since the names of locks are without number.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::name::Name;
+
+/// Counts `how_many` of what `metric` names.
+fn count(metric: &'static str, how_many: usize) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!(metric).increment(u64::try_from(how_many).unwrap_or(u64::MAX));
+    #[cfg(not(feature = "metrics"))]
+    let _ = (metric, how_many);
+}
+
+/// A task has a lock; in memory if the process held it already.
+pub(crate) fn acquired(name: &Name, fence: u64, waited: Duration) {
+    tracing::debug!(lock = %name, fence, ?waited, "acquired");
+    count("tag_lock_acquired_total", 1);
+}
+
+/// A task did not get a lock.
+pub(crate) fn refused(name: &Name, waited: Duration) {
+    tracing::debug!(lock = %name, ?waited, "not acquired: it is held");
+    count("tag_lock_refused_total", 1);
+}
+
+/// A task waits for a lock that another process holds.
+pub(crate) fn waiting(name: &Name) {
+    tracing::debug!(lock = %name, "waiting for another process");
+    count("tag_lock_waits_total", 1);
+}
+
+/// A lock passed to the next task of the process without a statement.
+pub(crate) fn handed_on(name: &Name) {
+    tracing::trace!(lock = %name, "handed on in memory");
+    count("tag_lock_handed_on_total", 1);
+}
+
+pub(crate) fn renewed(name: &Name, trusted_for: Duration) {
+    tracing::trace!(lock = %name, ?trusted_for, "renewed");
+    count("tag_lock_renewed_total", 1);
+}
+
+/// Neither renewed nor lost: it is tried again.
+pub(crate) fn renewal_failed(name: &Name, error: &Error) {
+    tracing::warn!(lock = %name, %error, "a renewal failed");
+    count("tag_lock_renewal_failures_total", 1);
+}
+
+pub(crate) fn lost(name: &Name, held: Duration) {
+    tracing::warn!(lock = %name, ?held, "a lease was lost");
+    count("tag_lock_lost_total", 1);
+}
+
+pub(crate) fn released(name: &Name, held: Duration) {
+    tracing::debug!(lock = %name, ?held, "released");
+    count("tag_lock_released_total", 1);
+}
+
+/// A release that nobody waits for did not succeed.
+pub(crate) fn release_failed(name: &Name, error: &Error) {
+    tracing::debug!(lock = %name, %error, "a dropped guard was not released");
+    count("tag_lock_release_failures_total", 1);
+}
+
+/// A batch was answered.
+pub(crate) fn batch(rows: usize, took: Duration) {
+    tracing::trace!(rows, ?took, "a batch was committed");
+    count("tag_lock_batches_total", 1);
+    count("tag_lock_batch_rows_total", rows);
+}
+
+/// A batch met another transaction and runs again.
+pub(crate) fn conflict(error: &sqlx::Error) {
+    tracing::debug!(%error, "conflict; running the batch again");
+    count("tag_lock_conflicts_total", 1);
+}
+
+/// The connection broke under a batch.
+pub(crate) fn unknown_outcome(number: u64, error: &sqlx::Error) {
+    tracing::warn!(batch = number, %error, "a batch's outcome is unknown; settling it");
+    count("tag_lock_unknown_outcomes_total", 1);
+}
+
+/// A lane could not be connected.
+pub(crate) fn offline(error: &Error) {
+    tracing::warn!(%error, "no connection for a lane; trying again");
+    count("tag_lock_connection_failures_total", 1);
+}
