@@ -1,0 +1,65 @@
+//! What leases cost, and how fast they change hands: hand-overs in memory and between processes, many
+//! leases held for long, many tasks that wait, and holders that are killed.
+//!
+//! ```text
+//! scripts/with-mysql cargo bench --bench leases
+//! scripts/with-mysql cargo bench --bench leases -- --quick          within three minutes
+//! scripts/with-mysql cargo bench --bench leases -- --json FILE      one object a figure and line
+//! scripts/with-mysql cargo bench --bench leases -- --only many      one part: hot, handover, many,
+//!                                                                   waiting or takeover
+//! ```
+
+mod clock;
+mod database;
+mod figures;
+mod handover;
+mod hot;
+mod many;
+mod options;
+mod process;
+mod takeover;
+mod waiting;
+mod worker;
+
+#[path = "../../tests/support/proxy/mod.rs"]
+mod proxy;
+
+use crate::database::Database;
+use crate::figures::Figures;
+use crate::options::Options;
+
+/// Whatever stops the benchmark.
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    if let Some(work) = worker::Work::of_environment()? {
+        return worker::run(work).await;
+    }
+    let options = Options::of_arguments(std::env::args().skip(1))?;
+    let mut figures = Figures::new(options.json.as_deref())?;
+    let database = Database::create().await?;
+    let result = run(&options, &database, &mut figures).await;
+    database.remove().await?;
+    figures.print();
+    result
+}
+
+async fn run(options: &Options, database: &Database, figures: &mut Figures) -> Result<()> {
+    if options.runs("hot") {
+        hot::run(options, database, figures).await?;
+    }
+    if options.runs("handover") {
+        handover::run(options, database, figures).await?;
+    }
+    if options.runs("takeover") {
+        takeover::run(options, database, figures).await?;
+    }
+    if options.runs("waiting") {
+        waiting::run(options, database, figures).await?;
+    }
+    if options.runs("many") {
+        many::run(options, database, figures).await?;
+    }
+    Ok(())
+}

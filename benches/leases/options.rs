@@ -1,0 +1,63 @@
+//! What the command line asks for.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Result;
+
+const PARTS: [&str; 5] = ["hot", "handover", "takeover", "waiting", "many"];
+
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    /// Smaller numbers, so that all ends within three minutes.
+    quick: bool,
+    /// Where to write the figures, one JSON object a line.
+    pub(crate) json: Option<PathBuf>,
+    /// The only part to run.
+    only: Option<String>,
+}
+
+impl Options {
+    pub(crate) fn of_arguments(arguments: impl Iterator<Item = String>) -> Result<Self> {
+        let mut options = Self::default();
+        let mut arguments = arguments;
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                // Cargo says so.
+                "--bench" => {}
+                "--quick" => options.quick = true,
+                "--json" => {
+                    let file = arguments.next().ok_or("--json needs a file")?;
+                    options.json = Some(file.into());
+                }
+                "--only" => {
+                    let part = arguments
+                        .next()
+                        .filter(|part| PARTS.contains(&part.as_str()));
+                    let part = part.ok_or_else(|| format!("--only needs one of {PARTS:?}"))?;
+                    options.only = Some(part);
+                }
+                other => {
+                    return Err(format!(
+                        "unknown argument {other}; there are --quick, --json FILE and --only PART"
+                    )
+                    .into());
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    pub(crate) fn runs(&self, part: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == part)
+    }
+
+    /// One of two values.
+    pub(crate) fn pick<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    pub(crate) fn seconds(&self, full: u64, quick: u64) -> Duration {
+        Duration::from_secs(self.pick(full, quick))
+    }
+}
