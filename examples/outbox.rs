@@ -48,11 +48,10 @@ async fn sign_up(locks: LockClient, pool: MySqlPool, user: i64) -> Result<()> {
         .execute(&mut *tx)
         .await?;
     // Every third one changes their mind, and leaves no hole.
-    Ok(if user % 3 == 0 {
-        tx.rollback().await?
-    } else {
-        tx.commit().await?
-    })
+    if user % 3 == 0 {
+        return Ok(tx.rollback().await?);
+    }
+    Ok(tx.commit().await?)
 }
 
 async fn relay(locks: &LockClient, pool: &MySqlPool) -> Result<Vec<i64>> {

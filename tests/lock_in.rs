@@ -25,7 +25,11 @@ async fn begin(connection: &mut MySqlConnection, level: &str) {
     run(connection, &sql).await;
 }
 
-async fn take(client: &LockClient, connection: &mut MySqlConnection, name: &str) -> TransactionLock {
+async fn take(
+    client: &LockClient,
+    connection: &mut MySqlConnection,
+    name: &str,
+) -> TransactionLock {
     client.lock_in(connection, name).await.expect("locks")
 }
 
@@ -52,14 +56,20 @@ async fn the_end_of_the_transaction_frees_it() {
             assert_eq!(lock.name, "a");
             assert!(lock.fencing_token > last, "{level}: the token rises");
             assert!(!is_free(&other, "a").await, "{level}: held");
-            assert!(!is_free(&client, "a").await, "{level}: held in the same process");
+            assert!(
+                !is_free(&client, "a").await,
+                "{level}: held in the same process"
+            );
             // A rolled back lock's token may be given out again: nothing was written under it.
             if end == "COMMIT" {
                 last = lock.fencing_token;
             }
             if end == "the connection" {
                 drop(connection);
-                eventually("freed by the disconnect", async || is_free(&other, "a").await).await;
+                eventually("freed by the disconnect", async || {
+                    is_free(&other, "a").await
+                })
+                .await;
             } else {
                 run(&mut connection, end).await;
                 assert!(is_free(&other, "a").await, "{level}: freed by {end}");
@@ -80,7 +90,10 @@ async fn it_waits_for_another_transaction_and_try_does_not() {
         let mut second = database.connection().await;
         run(&mut second, "SET innodb_lock_wait_timeout=1").await;
         begin(&mut second, level).await;
-        let none = client.try_lock_in(&mut second, "a").await.expect("an answer");
+        let none = client
+            .try_lock_in(&mut second, "a")
+            .await
+            .expect("an answer");
         assert_eq!(none, None, "{level}");
         let busy = client.lock_in(&mut second, "a").await;
         assert!(matches!(busy, Err(Error::Busy { .. })), "{level}: {busy:?}");
@@ -101,7 +114,10 @@ async fn it_waits_for_another_transaction_and_try_does_not() {
         let next = waiting.await.expect("the second transaction");
         assert!(next.fencing_token > lock.fencing_token, "{level}");
         begin(&mut first, level).await;
-        let free = client.try_lock_in(&mut first, "a").await.expect("an answer");
+        let free = client
+            .try_lock_in(&mut first, "a")
+            .await
+            .expect("an answer");
         assert!(free.expect("free").fencing_token > next.fencing_token);
         run(&mut first, "COMMIT").await;
     }
@@ -121,12 +137,21 @@ async fn it_respects_leases_and_leases_respect_it() {
         let mut connection = database.connection().await;
         let lease = client.lock("a").acquire().await.expect("acquires");
         begin(&mut connection, level).await;
-        let none = client.try_lock_in(&mut connection, "a").await.expect("an answer");
+        let none = client
+            .try_lock_in(&mut connection, "a")
+            .await
+            .expect("an answer");
         assert_eq!(none, None, "{level}");
         let refused = hasty.lock_in(&mut connection, "a").await;
-        assert!(matches!(refused, Err(Error::Timeout { .. })), "{level}: {refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Timeout { .. })),
+            "{level}: {refused:?}"
+        );
         // The holder is not kept from its row, not even before the rollback.
-        lease.extend(Duration::from_secs(60)).await.expect("extends");
+        lease
+            .extend(Duration::from_secs(60))
+            .await
+            .expect("extends");
         let fence = lease.fencing_token();
         let releasing = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -134,17 +159,26 @@ async fn it_respects_leases_and_leases_respect_it() {
         });
         let lock = take(&client, &mut connection, "a").await;
         releasing.await.expect("the holder");
-        assert!(lock.fencing_token > fence, "{level}: it rises from lease to transaction");
+        assert!(
+            lock.fencing_token > fence,
+            "{level}: it rises from lease to transaction"
+        );
 
         let waiting = {
             let client = client.clone();
             tokio::spawn(async move { client.lock("a").acquire().await.expect("acquires") })
         };
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert!(!waiting.is_finished(), "{level}: a lease waits for the transaction");
+        assert!(
+            !waiting.is_finished(),
+            "{level}: a lease waits for the transaction"
+        );
         run(&mut connection, "COMMIT").await;
         let lease = waiting.await.expect("the waiter");
-        assert!(lease.fencing_token() > lock.fencing_token, "{level}: and back");
+        assert!(
+            lease.fencing_token() > lock.fencing_token,
+            "{level}: and back"
+        );
         lease.release().await.expect("releases");
     }
 }
@@ -165,7 +199,10 @@ async fn an_expired_lease_is_no_hindrance() {
         assert!(!lease.is_held());
         run(&mut connection, "COMMIT").await;
         let refused = lease.release().await;
-        assert!(matches!(refused, Err(Error::LockLost { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::LockLost { .. })),
+            "{refused:?}"
+        );
     }
 }
 
@@ -232,32 +269,40 @@ async fn both_kinds_exclude_each_other() {
     assert_eq!(server_deadlocks().await, deadlocks, "no deadlock");
 }
 
-
-/// A lease that is granted between the look at the row and the transaction's statement is waited for like
-/// one that was there before.
+/// A lease that is granted between the look at the row and the transaction's statement: the answer comes at
+/// once, since under REPEATABLE READ the row stays locked until the rollback, and its holder would wait.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_gets_in_between_is_waited_for() {
+async fn a_lease_that_gets_in_between_is_told_at_once() {
     let database = TestDatabase::new().await;
     let (client, other) = (database.client().await, database.client().await);
-    let proxy = Proxy::before(&database.url).await.expect("a proxy");
-    let mut connection = support::connect(&proxy.url(&database.url)).await;
-    begin(&mut connection, "READ COMMITTED").await;
-    let gate = Gate::new();
-    let update = |command: &support::proxy::Command| command.contains_word("UPDATE");
-    proxy.on_command(once(update, Fault::HoldCommand(Hold::Until(gate.clone()))));
-    let waiting = tokio::spawn(async move {
-        let lock = client.lock_in(&mut connection, "a").await;
+    for level in LEVELS {
+        let proxy = Proxy::before(&database.url).await.expect("a proxy");
+        let mut connection = support::connect(&proxy.url(&database.url)).await;
+        begin(&mut connection, level).await;
+        let gate = Gate::new();
+        let update = |command: &support::proxy::Command| command.contains_word("UPDATE");
+        proxy.on_command(once(update, Fault::HoldCommand(Hold::Until(gate.clone()))));
+        let same = client.clone();
+        let asking = tokio::spawn(async move {
+            let answer = same.lock_in(&mut connection, "a").await;
+            (answer, connection)
+        });
+        gate.reached().await;
+        let lease = other.lock("a").acquire().await.expect("acquires");
+        gate.open();
+        let (answer, mut connection) = asking.await.expect("a task");
+        assert!(
+            matches!(answer, Err(Error::Timeout { .. })),
+            "{level}: {answer:?}"
+        );
+        run(&mut connection, "ROLLBACK").await;
+        let fence = lease.fencing_token();
+        lease.release().await.expect("not hindered");
+        begin(&mut connection, level).await;
+        let lock = take(&client, &mut connection, "a").await;
+        assert!(lock.fencing_token > fence);
         run(&mut connection, "COMMIT").await;
-        lock
-    });
-    gate.reached().await;
-    let lease = other.lock("a").acquire().await.expect("acquires");
-    gate.open();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let fence = lease.fencing_token();
-    lease.release().await.expect("releases");
-    let lock = waiting.await.expect("a task").expect("waits for the lease");
-    assert!(lock.fencing_token > fence);
+    }
 }
 
 /// How many record locks the transaction of `connection` has on the library's table, as another
@@ -300,26 +345,44 @@ async fn one_row_is_locked_and_no_gap() {
         begin(&mut refused, level).await;
         take(&client, &mut connection, &name).await;
         assert_eq!(locked_rows(&database, &mut connection).await, 1, "{level}");
-        let none = client.try_lock_in(&mut refused, &name).await.expect("an answer");
+        let none = client
+            .try_lock_in(&mut refused, &name)
+            .await
+            .expect("an answer");
         assert_eq!(none, None);
         neighbours(&client, &name, "behind a lock").await;
         run(&mut refused, "ROLLBACK").await;
         run(&mut connection, "COMMIT").await;
 
         begin(&mut connection, level).await;
-        let free = client.try_lock_in(&mut connection, &name).await.expect("an answer");
+        let free = client
+            .try_lock_in(&mut connection, &name)
+            .await
+            .expect("an answer");
         assert!(free.is_some());
-        assert_eq!(locked_rows(&database, &mut connection).await, 1, "{level}: try");
+        assert_eq!(
+            locked_rows(&database, &mut connection).await,
+            1,
+            "{level}: try"
+        );
         neighbours(&client, &name, "behind a try").await;
         run(&mut connection, "COMMIT").await;
 
         let lease = client.lock(&name).acquire().await.expect("acquires");
         begin(&mut connection, level).await;
         lease.verify_in(&mut connection).await.expect("ours");
-        assert_eq!(locked_rows(&database, &mut connection).await, 1, "{level}: verify");
+        assert_eq!(
+            locked_rows(&database, &mut connection).await,
+            1,
+            "{level}: verify"
+        );
         neighbours(&client, &name, "behind a verification").await;
         lease.release_in(&mut connection).await.expect("ours");
-        assert_eq!(locked_rows(&database, &mut connection).await, 1, "{level}: release");
+        assert_eq!(
+            locked_rows(&database, &mut connection).await,
+            1,
+            "{level}: release"
+        );
         neighbours(&client, &name, "behind a release").await;
         run(&mut connection, "COMMIT").await;
         drop(lease);
@@ -328,9 +391,16 @@ async fn one_row_is_locked_and_no_gap() {
         let counter = client.counter(&name);
         counter.add_in(&mut connection, 1).await.expect("adds");
         counter.get_in(&mut connection).await.expect("reads");
-        let none = counter.add_within_in(&mut connection, 1, 100..).await.expect("an answer");
+        let none = counter
+            .add_within_in(&mut connection, 1, 100..)
+            .await
+            .expect("an answer");
         assert_eq!(none, None);
-        assert_eq!(locked_rows(&database, &mut connection).await, 1, "{level}: counter");
+        assert_eq!(
+            locked_rows(&database, &mut connection).await,
+            1,
+            "{level}: counter"
+        );
         neighbours(&client, &name, "behind a counter").await;
         run(&mut connection, "COMMIT").await;
         connection.close().await.expect("closes");

@@ -1,0 +1,48 @@
+//! What exactly-once and `verify_in` cost.
+//!
+//! `DATABASE_URL=mysql://… cargo bench --bench transactions -- [--quick] [--json FILE]`
+//!
+//! - `numbering`: what the number of a batch costs. The library cannot send an unnumbered packet, so one that it has
+//!   sent is taken from the proxy and sent by hand, on one connection: with its number, which the bench moves on from
+//!   packet to packet as a lane does, and without the three statements that number it and record its results. Everything
+//!   else is the same text. The two take turns, in heats.
+//! - `verification`: what `verify_in` costs in a transaction that updates one row: its round trips as the proxy counts
+//!   them, and transactions a second with and without, straight to the server, in heats that take turns.
+//!
+//! The JSON file gets one line for each figure: `{"figure": NAME, "value": NUMBER}`.
+
+#![allow(
+    unreachable_pub,
+    reason = "a program has no public interface; `pub` says what a module offers"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_precision_loss,
+    reason = "a benchmark"
+)]
+
+mod database;
+mod figures;
+mod numbering;
+mod options;
+#[path = "../../tests/support/proxy/mod.rs"]
+mod proxy;
+mod verification;
+
+use std::error::Error;
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let Some(options) = options::parse(std::env::args().skip(1))? else {
+        return Ok(());
+    };
+    let mut figures = figures::Figures::default();
+    let database = database::Database::create().await?;
+    numbering::measure(&database, &options, &mut figures).await?;
+    verification::measure(&database, &options, &mut figures).await?;
+    database.remove().await?;
+    figures.write(options.json.as_deref())?;
+    Ok(())
+}
