@@ -327,7 +327,7 @@ async fn a_grant_on_its_way_at_close_is_released() {
         let gate = Gate::new();
         let is_batch = |command: &Command| {
             let sql = command.sql().unwrap_or_default();
-            sql.windows(11).any(|part| part == b"SET seq=IF(")
+            sql.windows(11).any(|part| part == b"seq=IF(seq=")
         };
         let held = Fault::HoldReply(Hold::Until(gate.clone()));
         // Now the row exists: the next acquire is one batch.

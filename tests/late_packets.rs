@@ -32,7 +32,7 @@ fn contains(command: &Command, text: &[u8]) -> bool {
 }
 
 fn is_batch(command: &Command) -> bool {
-    contains(command, b"SET seq=IF(")
+    contains(command, b"seq=IF(seq=")
 }
 
 fn is_settlement(command: &Command) -> bool {
