@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     /// Operations whose rows are held by transactions.
     aside: Arc<LaneQueue>,
     clock: ServerClock,
+    /// The engine takes no more requests; then, nothing runs any more.
+    closing: CancellationToken,
     closed: CancellationToken,
     runtime: tokio::runtime::Handle,
     /// Lanes and settlements; then those that serve them.
@@ -132,6 +134,7 @@ impl Engine {
             lanes,
             aside: Arc::new(LaneQueue::default()),
             clock: ServerClock::default(),
+            closing: CancellationToken::new(),
             closed: CancellationToken::new(),
             runtime: tokio::runtime::Handle::current(),
             tasks: Mutex::default(),
@@ -212,6 +215,7 @@ impl Engine {
 
     /// Takes no more requests, and waits until those that came before have ended.
     pub(crate) async fn close(&self) {
+        self.shared.closing.cancel();
         for lane in &self.shared.lanes {
             lane.close();
         }
@@ -226,7 +230,9 @@ impl Engine {
     async fn join(&self, tasks: &Mutex<Vec<JoinHandle<()>>>) {
         let take = || tasks.lock().unwrap_or_else(PoisonError::into_inner).pop();
         while let Some(mut task) = take() {
-            let limit = self.shared.options.request_limit;
+            let options = &self.shared.options;
+            // Time for a settlement: to connect, to settle, to read.
+            let limit = options.request_limit.max(3 * options.packet_limit);
             if tokio::time::timeout(limit, &mut task).await.is_err() {
                 tracing::warn!("a task of the lock client did not end in time; it is aborted");
                 task.abort();

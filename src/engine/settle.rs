@@ -6,6 +6,7 @@
 //! changes nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Shared;
 use super::backoff::Backoff;
@@ -17,6 +18,9 @@ use crate::sql::packet::{self, FENCED, RowOperation};
 use crate::sql::reply::Reply;
 use crate::sql::session::Commit;
 use crate::token::Token;
+
+/// The pause between two attempts while the client closes.
+const CLOSING: Duration = Duration::from_millis(50);
 
 /// A batch whose outcome is unknown.
 pub(crate) struct Unsettled {
@@ -54,7 +58,13 @@ pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
                         member.give_up(now, || Error::OutcomeUnknown { name: name.clone() });
                     }
                 }
-                tokio::time::sleep(backoff.delay()).await;
+                // A client that closes waits for this: at most a moment between two attempts.
+                let closing = shared.closing.is_cancelled();
+                let delay = backoff.delay();
+                tokio::select! {
+                    () = tokio::time::sleep(if closing { delay.min(CLOSING) } else { delay }) => {}
+                    () = shared.closing.cancelled(), if !closing => {}
+                }
             }
         }
     };

@@ -1,6 +1,10 @@
 //! What the integration tests share. They need a server: run them with `scripts/with-mysql cargo test`.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses a part of it"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
