@@ -9,7 +9,6 @@
     reason = "a test fails by panicking"
 )]
 
-#[allow(unreachable_pub, reason = "each test is a program of its own")]
 mod support;
 
 use std::pin::{Pin, pin};

@@ -9,7 +9,6 @@
     reason = "a test fails by panicking"
 )]
 
-#[allow(unreachable_pub, reason = "each test is a program of its own")]
 mod support;
 
 #[allow(unreachable_pub, reason = "it belongs to the benchmark")]

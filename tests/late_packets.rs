@@ -10,7 +10,6 @@
 
 #[path = "support/ledger.rs"]
 mod ledger;
-#[allow(unreachable_pub, reason = "each test is a program of its own")]
 mod support;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -51,7 +51,11 @@ async fn the_commit_releases() {
         assert!(next.fencing_token() > guard.fencing_token());
         // The old guard does not disturb the new holder.
         drop(guard);
-        holder.counter("a lane's round trip").add(1).await.expect("adds");
+        holder
+            .counter("a lane's round trip")
+            .add(1)
+            .await
+            .expect("adds");
         assert!(next.is_held());
         next.release().await.expect("still its own");
     }
@@ -68,7 +72,12 @@ async fn a_rollback_leaves_the_guard_usable() {
     };
     for level in LEVELS {
         let ttl = Duration::from_secs(3);
-        let guard = holder.lock(level).ttl(ttl).acquire().await.expect("acquires");
+        let guard = holder
+            .lock(level)
+            .ttl(ttl)
+            .acquire()
+            .await
+            .expect("acquires");
         begin(&mut connection, level).await;
         guard.release_in(&mut connection).await.expect("ours");
         run(&mut connection, "ROLLBACK").await;
@@ -137,9 +146,15 @@ async fn the_commit_lets_the_next_task_in() {
     run(&mut connection, "COMMIT").await;
     let next = waiting.await.expect("a task").expect("acquires");
     assert!(next.fencing_token() > guard.fencing_token());
-    assert!(guard.lost().now_or_never().is_none(), "a release is no loss");
+    assert!(
+        guard.lost().now_or_never().is_none(),
+        "a release is no loss"
+    );
     let refused = guard.verify_in(&mut connection).await;
-    assert!(matches!(refused, Err(Error::LockLost { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::LockLost { .. })),
+        "{refused:?}"
+    );
     next.release().await.expect("its own");
 }
 
@@ -149,7 +164,12 @@ async fn the_minimum_hold_stays() {
     let (holder, other) = (database.client().await, database.client().await);
     let mut connection = database.connection().await;
     let hold = Duration::from_secs(600);
-    let guard = holder.lock("a").hold_at_least(hold).acquire().await.expect("acquires");
+    let guard = holder
+        .lock("a")
+        .hold_at_least(hold)
+        .acquire()
+        .await
+        .expect("acquires");
     run(&mut connection, "START TRANSACTION").await;
     guard.release_in(&mut connection).await.expect("ours");
     run(&mut connection, "COMMIT").await;
@@ -166,14 +186,31 @@ async fn an_owners_other_level_stays_held() {
     let database = TestDatabase::new().await;
     let (holder, other) = (database.client().await, database.client().await);
     let mut connection = database.connection().await;
-    let outer = holder.lock("a").owner("o").acquire().await.expect("acquires");
-    let inner = holder.lock("a").owner("o").acquire().await.expect("enters again");
+    let outer = holder
+        .lock("a")
+        .owner("o")
+        .acquire()
+        .await
+        .expect("acquires");
+    let inner = holder
+        .lock("a")
+        .owner("o")
+        .acquire()
+        .await
+        .expect("enters again");
     run(&mut connection, "START TRANSACTION").await;
     // Refusing is an answer, too.
     let released = inner.release_in(&mut connection).await;
     run(&mut connection, "COMMIT").await;
     drop(inner);
-    holder.lock("b").acquire().await.expect("acquires").release().await.expect("releases");
+    holder
+        .lock("b")
+        .acquire()
+        .await
+        .expect("acquires")
+        .release()
+        .await
+        .expect("releases");
     for _ in 0..20 {
         assert!(!is_free(&other, "a").await, "{released:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -192,7 +229,12 @@ async fn a_drop_at_any_point_leaves_nothing_active() {
         let level = LEVELS[point % LEVELS.len()];
         let mut connection = database.connection().await;
         let name = format!("point {point}");
-        let guard = holder.lock(&name).ttl(ttl).acquire().await.expect("acquires");
+        let guard = holder
+            .lock(&name)
+            .ttl(ttl)
+            .acquire()
+            .await
+            .expect("acquires");
         begin(&mut connection, level).await;
         match point {
             0 => drop(guard),

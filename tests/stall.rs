@@ -10,7 +10,6 @@
     reason = "a test fails by panicking"
 )]
 
-#[allow(unreachable_pub, reason = "each test is a program of its own")]
 mod support;
 
 use std::io::Read;

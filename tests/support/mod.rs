@@ -3,7 +3,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "each test file uses a part of it"
+    reason = "written for all tests; each uses a part of it"
 )]
 #![allow(
     clippy::unwrap_used,
