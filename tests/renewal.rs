@@ -1,0 +1,400 @@
+//! Renewal: when it comes, what it can find, and when it ends.
+
+#![allow(
+    unreachable_pub,
+    reason = "the support modules are written for all tests"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use sqlx::Connection;
+use sqlx::mysql::MySqlConnection;
+use support::proxy::{Fault, Gate, Hold, Proxy, once};
+use support::{TestDatabase, eventually, number};
+use tag_lock::{AtClose, Error, LockClient, LockGuard};
+use tokio::time::timeout;
+
+const TTL: Duration = Duration::from_millis(1_500);
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).expect("a short time")
+}
+
+/// A lock's deadline, in microseconds of the server's clock.
+async fn deadline(connection: &mut MySqlConnection, name: &str) -> i64 {
+    let sql = format!(
+        "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', deadline) FROM t_tag_lock \
+         WHERE lock_name = '{name}' AND kind = 1"
+    );
+    number(connection, &sql).await
+}
+
+/// Waits until the deadline is another one than `before`.
+async fn renewed(connection: &mut MySqlConnection, name: &str, before: i64) -> i64 {
+    let start = Instant::now();
+    loop {
+        let now = deadline(connection, name).await;
+        if now != before {
+            return now;
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(120),
+            "{name} is not renewed"
+        );
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_at_a_third_of_its_ttl() {
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    let client = database.client().await;
+    let guard = client
+        .lock("third")
+        .ttl(TTL)
+        .acquire()
+        .await
+        .expect("a lock");
+    let mut steps = Vec::new();
+    let mut last = deadline(&mut connection, "third").await;
+    for _ in 0..8 {
+        let next = renewed(&mut connection, "third", last).await;
+        steps.push(next - last);
+        last = next;
+    }
+    // A slow packet makes the step before it longer, and the one behind it shorter, by what it took.
+    let third = micros(TTL) / 3;
+    let all: i64 = steps.iter().sum();
+    let rounds = i64::try_from(steps.len()).expect("few");
+    assert!(all >= third * (rounds - 1), "renewed too often: {steps:?}");
+    steps.sort_unstable();
+    assert!(steps[0] > 0, "a renewal made the lease shorter: {steps:?}");
+    let median = steps[steps.len() / 2];
+    assert!(median < third * 2, "renewed too seldom: {steps:?}");
+    assert!(guard.is_held());
+    guard.release().await.expect("it was held");
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn no_renewal_outlives_the_guard() {
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    let proxy = Proxy::before(&database.url).await.expect("a proxy");
+    let client = LockClient::connect(&proxy.url(&database.url))
+        .await
+        .expect("connects");
+    for (name, drops) in [("released", false), ("dropped", true)] {
+        let guard = client.lock(name).ttl(TTL).acquire().await.expect("a lock");
+        let first = deadline(&mut connection, name).await;
+        renewed(&mut connection, name, first).await;
+        if drops {
+            drop(guard);
+        } else {
+            guard.release().await.expect("it was held");
+        }
+    }
+    let sql = "SELECT COUNT(*) FROM t_tag_lock WHERE kind = 1 AND status <> 0";
+    let check = database.client().await;
+    eventually("both are free", || {
+        let check = check.clone();
+        async move { check.list(None, 10).await.expect("a list").is_empty() }
+    })
+    .await;
+    let before = proxy.counters();
+    // Longer than two renewals are apart.
+    tokio::time::sleep(TTL).await;
+    assert_eq!(
+        proxy.counters().since(&before).commits,
+        0,
+        "something was written"
+    );
+    assert_eq!(number(&mut connection, sql).await, 0);
+    client.close(AtClose::Release).await;
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn a_release_overtakes_a_renewal_that_is_on_its_way() {
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    let proxy = Proxy::before(&database.url).await.expect("a proxy");
+    let client = LockClient::connect(&proxy.url(&database.url))
+        .await
+        .expect("connects");
+    let guard = client
+        .lock("race")
+        .ttl(TTL)
+        .acquire()
+        .await
+        .expect("a lock");
+    let gate = Gate::new();
+    let hold = Fault::HoldCommand(Hold::Until(gate.clone()));
+    proxy.on_command(once(support::proxy::Command::contains_commit, hold));
+    gate.reached().await;
+    let view = guard.view();
+    let release = tokio::spawn(guard.release());
+    tokio::task::yield_now().await;
+    gate.open();
+    release.await.expect("no panic").expect("it was held");
+    let sql = "SELECT COUNT(*) FROM t_tag_lock WHERE kind = 1 AND status <> 0";
+    assert_eq!(
+        number(&mut connection, sql).await,
+        0,
+        "the renewal brought it back"
+    );
+    assert!(
+        !view.cancellation_token().is_cancelled(),
+        "it was released, not lost"
+    );
+    let next = database.client().await.lock("race").try_acquire().await;
+    next.expect("an answer")
+        .expect("it is free")
+        .release()
+        .await
+        .expect("it was held");
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn a_renewal_without_an_answer_neither_loses_nor_extends() {
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    let proxy = Proxy::before(&database.url).await.expect("a proxy");
+    let client = LockClient::connect(&proxy.url(&database.url))
+        .await
+        .expect("connects");
+    let guard = client
+        .lock("unknown")
+        .ttl(TTL)
+        .acquire()
+        .await
+        .expect("a lock");
+    let before = deadline(&mut connection, "unknown").await;
+    let gate = Gate::new();
+    let hold = Fault::HoldReply(Hold::Until(gate.clone()));
+    proxy.on_command(once(support::proxy::Command::contains_commit, hold));
+    gate.reached().await;
+    // The server has renewed it, and the client does not know.
+    let after = deadline(&mut connection, "unknown").await;
+    assert!(after > before);
+    let (at, remaining) = (Instant::now(), guard.remaining());
+    assert!(guard.is_held(), "not to know is no loss");
+    assert!(
+        remaining < TTL * 2 / 3 + Duration::from_millis(1),
+        "extended without an answer"
+    );
+    gate.open();
+    // The answer counts from when the renewal was sent.
+    eventually("the answer is taken in", || async {
+        guard.remaining() + at.elapsed() > remaining + TTL / 10
+    })
+    .await;
+    let last = deadline(&mut connection, "unknown").await;
+    renewed(&mut connection, "unknown", last).await;
+    assert!(guard.is_held());
+    guard.release().await.expect("it was held");
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn a_lease_survives_its_own_transaction() {
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    let client = database.client().await;
+    let others = database.client().await;
+    let guard = client
+        .lock("busy")
+        .ttl(TTL)
+        .acquire()
+        .await
+        .expect("a lock");
+    // Over at least one renewal's date, and well within the lease.
+    let mut transaction = connection.begin().await.expect("a transaction");
+    guard.verify_in(&mut transaction).await.expect("it is ours");
+    tokio::time::sleep(TTL / 2).await;
+    assert!(guard.is_held(), "busy is no loss");
+    transaction.commit().await.expect("commits");
+    let last = deadline(&mut connection, "busy").await;
+    renewed(&mut connection, "busy", last).await;
+    assert!(guard.is_held());
+
+    // Longer than the lease: what it protects stays safe, since nobody can take the row.
+    let mut transaction = connection.begin().await.expect("a transaction");
+    guard.verify_in(&mut transaction).await.expect("it is ours");
+    let waiting = others.lock("busy").ttl(TTL).wait(TTL * 2).acquire().await;
+    assert!(matches!(waiting, Err(Error::Timeout { .. })), "{waiting:?}");
+    transaction.commit().await.expect("commits");
+    drop(guard);
+    let next = others
+        .lock("busy")
+        .ttl(TTL)
+        .acquire()
+        .await
+        .expect("a lock");
+    next.release().await.expect("it was held");
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn no_renewal_goes_past_the_longest_hold() {
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    let client = database.client().await;
+    let others = database.client().await;
+    let longest = TTL * 2;
+    let start = Instant::now();
+    let guard = client
+        .lock("longest")
+        .ttl(TTL)
+        .max_hold(longest)
+        .acquire()
+        .await
+        .expect("a lock");
+    let granted = deadline(&mut connection, "longest").await - micros(TTL);
+    let next = tokio::spawn(async move {
+        let guard = others.lock("longest").acquire().await.expect("a lock");
+        (Instant::now(), guard)
+    });
+    let mut last = 0;
+    let view = guard.view();
+    let lost = view.lost();
+    tokio::pin!(lost);
+    while futures_util::FutureExt::now_or_never(&mut lost).is_none() {
+        // Read while it is surely still ours: the next one's grant changes it too.
+        let now = deadline(&mut connection, "longest").await;
+        if guard.is_held() {
+            last = now;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let lasted = start.elapsed();
+    assert!(
+        lasted > TTL,
+        "it was renewed, and yet lost after {lasted:?}"
+    );
+    let slack = Duration::from_millis(50);
+    assert!(
+        last <= granted + micros(longest + slack),
+        "its end is {last}, granted at {granted}"
+    );
+    let (granted, next) = next.await.expect("a grant");
+    assert!(granted > start + lasted - Duration::from_millis(10));
+    assert!(guard.release().await.is_err());
+    next.release().await.expect("it was held");
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn without_renewal_the_lease_ends_unless_it_is_extended() {
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    let client = database.client().await;
+    let request = client.lock("fixed").ttl(TTL).auto_renew(false);
+    let guard = request.acquire().await.expect("a lock");
+    let first = deadline(&mut connection, "fixed").await;
+    tokio::time::sleep(TTL / 2).await;
+    assert_eq!(
+        deadline(&mut connection, "fixed").await,
+        first,
+        "it was renewed"
+    );
+    guard.extend(TTL * 2).await.expect("it is ours");
+    let second = deadline(&mut connection, "fixed").await;
+    assert!(
+        second >= first + micros(TTL),
+        "extended by {}",
+        second - first
+    );
+    assert!(guard.remaining() > TTL);
+    // Shorter than what is left: "at least".
+    guard
+        .extend(Duration::from_millis(100))
+        .await
+        .expect("it is ours");
+    assert!(
+        deadline(&mut connection, "fixed").await >= second,
+        "it was made shorter"
+    );
+    assert!(
+        timeout(TTL, guard.lost()).await.is_err(),
+        "it was lost before its end"
+    );
+    guard.lost().await;
+    let extended = guard.extend(TTL).await;
+    assert!(
+        matches!(extended, Err(Error::LockLost { .. })),
+        "{extended:?}"
+    );
+    assert!(deadline(&mut connection, "fixed").await >= second);
+    drop(guard);
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_leases_need_few_connections_and_packets() {
+    const LEASES: usize = 5_000;
+    let ttl = Duration::from_secs(9);
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    let proxy = Proxy::before(&database.url).await.expect("a proxy");
+    let client = LockClient::connect(&proxy.url(&database.url))
+        .await
+        .expect("connects");
+    let guards: Vec<LockGuard> = stream::iter(0..LEASES)
+        .map(|number| {
+            let client = client.clone();
+            async move {
+                client
+                    .lock(&format!("many {number}"))
+                    .ttl(ttl)
+                    .acquire()
+                    .await
+            }
+        })
+        .buffer_unordered(LEASES)
+        .try_collect()
+        .await
+        .expect("all locks");
+    let sql = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', MIN(deadline)) FROM t_tag_lock \
+               WHERE kind = 1";
+    let oldest = number(&mut connection, sql).await;
+    let before = proxy.counters();
+    let start = Instant::now();
+    // Each has been renewed several times when the earliest of them ends two ttls later.
+    while number(&mut connection, sql).await < oldest + micros(ttl) * 2 {
+        assert!(
+            start.elapsed() < Duration::from_secs(120),
+            "not all are renewed"
+        );
+        assert!(
+            proxy.open_connections() <= 4,
+            "{} connections",
+            proxy.open_connections()
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let commits = proxy.counters().since(&before).commits;
+    let renewals = u64::try_from(LEASES).expect("few") * 3;
+    assert!(
+        renewals / commits >= 100,
+        "{commits} packets for at least {renewals} renewals"
+    );
+    let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+    assert_eq!(lost, 0, "leases were lost");
+    let released = stream::iter(guards)
+        .map(LockGuard::release)
+        .buffer_unordered(LEASES);
+    released.try_collect::<()>().await.expect("all were held");
+    client.close(AtClose::Release).await;
+    database.remove().await;
+}
