@@ -205,7 +205,8 @@ impl Lane {
                         self.shared.observe(&reply, sent);
                         let late = reply.server_now > not_after;
                         for (group, row) in batch.into_iter().zip(&reply.rows) {
-                            self.shared.conclude(group, row.as_ref(), sent, late);
+                            let ran = if late { Ran::Late } else { Ran::Now };
+                            self.shared.conclude(group, row.as_ref(), sent, ran);
                         }
                     }
                     // It was committed; what it did stands in the rows.
@@ -339,6 +340,16 @@ impl Lane {
     }
 }
 
+/// When a packet ran whose rows are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ran {
+    Now,
+    /// After its time for grants was over.
+    Late,
+    /// At some time before the rows were read: its reply was lost.
+    Before,
+}
+
 impl Drop for Lane {
     /// However it ends, also with its runtime or by a panic: nobody waits for an answer in vain.
     fn drop(&mut self) {
@@ -347,14 +358,13 @@ impl Drop for Lane {
 }
 
 impl Shared {
-    /// Ends a group by what its row says, or sends it on to where it can end. `late`: the packet ran
-    /// when its time for grants was over.
+    /// Ends a group by what its row says, or sends it on to where it can end.
     pub(super) fn conclude(
         &self,
         mut group: Group,
         row: Option<&RowState>,
         sent: Moment,
-        late: bool,
+        ran: Ran,
     ) {
         let verdict = match judge(&group.operation, row) {
             // The counter may be what is missing.
@@ -366,7 +376,7 @@ impl Shared {
         match verdict {
             Verdict::Final(outcome) => {
                 let key = group.key.clone();
-                for member in group.finish(&outcome, sent) {
+                for member in group.finish(&outcome, sent, ran == Ran::Before) {
                     self.lane_of(&key).push(key.clone(), member);
                 }
             }
@@ -383,9 +393,11 @@ impl Shared {
             }
             Verdict::Busy => match &group.operation {
                 // Refused by a clock that has been corrected since.
-                Operation::Acquire(_) if late => self.lane_of(&group.key).put_back([group]),
+                Operation::Acquire(_) if ran != Ran::Now => {
+                    self.lane_of(&group.key).put_back([group])
+                }
                 // Whoever waits for a lock asks again; it needs no connection for that.
-                Operation::Acquire(_) => drop(group.finish(&Outcome::Busy, sent)),
+                Operation::Acquire(_) => drop(group.finish(&Outcome::Busy, sent, false)),
                 _ => {
                     group.busy = true;
                     self.aside.put_back([group]);

@@ -51,6 +51,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Answer {
     pub(crate) outcome: Outcome,
     pub(crate) sent: Moment,
+    /// The reply was lost, and the outcome was read from the row later: others may have changed it since.
+    pub(crate) settled: bool,
 }
 
 /// What to do about one operation of a batch that ran.

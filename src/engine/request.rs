@@ -217,8 +217,14 @@ impl Group {
 
     /// Tells every member its own outcome. Gives back those that must run again, each alone,
     /// because together they left the 64 bits.
-    pub(crate) fn finish(mut self, outcome: &Outcome, sent: Moment) -> Vec<Member> {
-        let answer = |outcome| Ok(Answer { outcome, sent });
+    pub(crate) fn finish(mut self, outcome: &Outcome, sent: Moment, settled: bool) -> Vec<Member> {
+        let answer = |outcome| {
+            Ok(Answer {
+                outcome,
+                sent,
+                settled,
+            })
+        };
         match (&self.members[0].request, outcome) {
             (Request::Add { .. }, Outcome::Counted { previous, .. }) => {
                 let mut value = i128::from(*previous);
@@ -505,7 +511,7 @@ mod tests {
                     .map(|member| (member.expires.as_micros() - NOW, member.request.clone()))
                     .collect();
                 let outcome = execute(&group.operation, &mut row);
-                let again = group.finish(&outcome, now);
+                let again = group.finish(&outcome, now, false);
                 if !again.is_empty() {
                     prop_assert_eq!(again.len(), members.len());
                     prop_assert_eq!(row, value, "changed, and runs again");

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::Shared;
 use super::backoff::Backoff;
+use super::lane::Ran;
 use super::request::Group;
 use super::session::Session;
 use crate::clock::Moment;
@@ -34,7 +35,8 @@ pub(crate) struct Unsettled {
 enum Settled {
     /// It never ran and never can.
     Fenced,
-    Committed(Reply),
+    /// Its outcomes: as they were recorded with it, or from the rows as they are now.
+    Committed { reply: Reply, recorded: bool },
     /// The lane's row is gone, and with it the proof. It can run no more.
     NoProof,
 }
@@ -74,9 +76,10 @@ pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
                 shared.lane_of(&group.key).put_back([group]);
             }
         }
-        Settled::Committed(reply) => {
+        Settled::Committed { reply, recorded } => {
+            let ran = if recorded { Ran::Now } else { Ran::Before };
             for (group, row) in unsettled.batch.into_iter().zip(&reply.rows) {
-                shared.conclude(group, row.as_ref(), unsettled.sent, true);
+                shared.conclude(group, row.as_ref(), unsettled.sent, ran);
             }
         }
         Settled::NoProof => {
@@ -128,6 +131,6 @@ async fn attempt(
         session.query(format!("{read};COMMIT")).await?
     };
     text.and_then(|text| Reply::decode(&text, rows.len()))
-        .map(Settled::Committed)
+        .map(|reply| Settled::Committed { reply, recorded })
         .ok_or_else(|| sqlx::Error::Protocol("a batch's results cannot be read".into()))
 }

@@ -174,6 +174,7 @@ pub(super) fn renewed(locks: &Arc<Locks>, lease: &Arc<Lease>, result: Result<Ans
         Ok(Answer {
             outcome: Outcome::Leased { remaining, wanted },
             sent,
+            ..
         }) => {
             lease.extend(sent, remaining);
             telemetry::renewed(&lease.name, lease.trusted_for());

@@ -247,6 +247,7 @@ impl Locks {
                     wanted,
                 },
             sent,
+            ..
         }) = &result
         {
             let granted = Arc::new(Lease::new(
@@ -356,6 +357,7 @@ impl Locks {
             .after(self.engine.request_limit());
         let (locks, name) = (Arc::clone(self), lease.name.clone());
         let held = Moment::now().since(lease.granted);
+        let ended = Arc::clone(lease);
         let reply = Reply::client(move |result| {
             let (wanted, fence) = match &result {
                 Ok(Answer {
@@ -379,6 +381,9 @@ impl Locks {
                     telemetry::released(&name, held);
                     Ok(())
                 }
+                // The reply was lost, and somebody else has acquired the lock since. It ran before the lease
+                // ended, when the lock was still ours.
+                Ok(answer) if answer.settled && !ended.trusted_for().is_zero() => Ok(()),
                 Ok(_) => Err(Error::LockLost {
                     name: name.to_string(),
                 }),

@@ -190,8 +190,11 @@ impl Operation {
     pub(crate) fn needs_record(&self) -> bool {
         match self {
             Self::Acquire(acquire) => acquire.reentrant,
+            // Nothing tells an owner's levels apart later on. Any other release is told by its mark as long
+            // as nobody has acquired the lock since; its lease knows the rest.
+            Self::Release(release) => release.reentrant,
             // An id's row says nothing any more once its retention has ended.
-            Self::Release(_) | Self::ForceRelease(_) | Self::Count(_) | Self::Once(_) => true,
+            Self::ForceRelease(_) | Self::Count(_) | Self::Once(_) => true,
             Self::Renew(_) | Self::Want(_) | Self::Touch(_) => false,
         }
     }
