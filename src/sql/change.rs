@@ -29,8 +29,28 @@ impl Script {
 
     /// Grants to those whose row is free, expired, or held by the same owner.
     fn acquire(&mut self, batch: &Batch<'_>) {
-        const MINE: &str =
-            "(v.r=1 AND t.holder=v.d AND t.status=1 AND t.deadline>UTC_TIMESTAMP(6))";
+        let reentrant = batch
+            .rows
+            .iter()
+            .any(|row| matches!(&row.operation, Operation::Acquire(o) if o.reentrant));
+        // Owners are rare: a batch without one does not evaluate for each row whether it is held by one.
+        let mine = "(v.r=1 AND t.holder=v.d AND t.status=1 AND t.deadline>UTC_TIMESTAMP(6))";
+        let fence = format!("GREATEST(t.fence,{NOW_MICROS})+v.b");
+        let deadline = format!("TIMESTAMPADD(MICROSECOND,v.w,{NOW})");
+        let free = format!(
+            "{NOW_MICROS}<={} AND (t.status=0 OR t.deadline<={NOW}",
+            batch.not_after
+        );
+        let (count, fence, deadline, condition) = if reentrant {
+            (
+                format!("IF({mine},t.count+1,1)"),
+                format!("IF({mine},t.fence,{fence})"),
+                format!("IF({mine},GREATEST(t.deadline,{deadline}),{deadline})"),
+                format!("{free} OR {mine})"),
+            )
+        } else {
+            ("1".to_owned(), fence, deadline, format!("{free})"))
+        };
         self.change(
             batch,
             Kind::Lock,
@@ -52,26 +72,14 @@ impl Script {
             &[
                 ("holder", "v.d"),
                 ("status", "1"),
-                ("count", &format!("IF({MINE},t.count+1,1)")),
+                ("count", &count),
                 ("previous", "v.q"),
-                (
-                    "fence",
-                    &format!("IF({MINE},t.fence,GREATEST(t.fence,{NOW_MICROS})+v.b)"),
-                ),
-                (
-                    "deadline",
-                    &format!(
-                        "IF({MINE},GREATEST(t.deadline,TIMESTAMPADD(MICROSECOND,v.w,{NOW})),\
-                         TIMESTAMPADD(MICROSECOND,v.w,{NOW}))"
-                    ),
-                ),
+                ("fence", &fence),
+                ("deadline", &deadline),
                 ("description", "v.x"),
                 ("held_by", "v.a"),
             ],
-            &format!(
-                "{NOW_MICROS}<={} AND (t.status=0 OR t.deadline<={NOW} OR {MINE})",
-                batch.not_after
-            ),
+            &condition,
         );
     }
 

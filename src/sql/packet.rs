@@ -272,7 +272,7 @@ impl Script {
         self.push(
             ",';',COALESCE(GROUP_CONCAT(CONCAT_WS(' ',v.i,t.status,t.holder=v.d,t.fence,\
              TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,\
-             GREATEST(0,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until)))),'')) \
+             IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),'')) \
              FROM v STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
              ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
         );
