@@ -276,12 +276,14 @@ async fn a_drop_at_any_point_leaves_nothing_active() {
                 drop(guard);
             }
             8 | 9 => {
-                // A future that has sent its statement, and is dropped before the answer.
-                if point == 8 {
-                    assert!(guard.verify_in(&mut connection).now_or_never().is_none());
+                // A future that has sent its statement, and is dropped before the answer; unless the server
+                // was quicker than one poll, after which the connection is dropped all the same.
+                let answered = if point == 8 {
+                    guard.verify_in(&mut connection).now_or_never()
                 } else {
-                    assert!(guard.release_in(&mut connection).now_or_never().is_none());
-                }
+                    guard.release_in(&mut connection).now_or_never()
+                };
+                assert!(answered.is_none_or(|answer| answer.is_ok()));
                 drop(connection);
                 drop(guard);
                 continue;
