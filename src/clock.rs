@@ -49,6 +49,12 @@ impl Moment {
         micros(self.0)
     }
 
+    /// The last multiple of `grid` before here.
+    pub(crate) fn rounded_down(self, grid: Duration) -> Self {
+        let grid = micros(grid).max(1);
+        Self::from_micros(self.as_micros() / grid * grid)
+    }
+
     pub(crate) fn from_micros(micros: i64) -> Self {
         Self(from_micros(micros))
     }

@@ -84,6 +84,8 @@ impl Keeper {
     }
 }
 
+/// Renewals fall on this many dates in a ttl.
+const GRID: u32 = 32;
 /// The shortest pause between two looks at a lease.
 const SHORTEST: Duration = Duration::from_millis(5);
 
@@ -94,7 +96,10 @@ fn next_date(lease: &Lease) -> Moment {
     if lease.terms.auto_renew {
         // Less than a third may be left, if the last answer came late: half of it leaves time for one.
         let pause = (lease.terms.ttl / 3).min(lease.trusted_for() / 2);
-        end.min(now.after(pause.max(SHORTEST)))
+        let date = now.after(pause.max(SHORTEST));
+        // On a grid, so that leases of one ttl travel together, hundreds in a packet.
+        let together = date.rounded_down(lease.terms.ttl / GRID);
+        end.min(if together > now { together } else { date })
     } else {
         end
     }
