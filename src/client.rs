@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// A client for locks and counters. Cheap to clone; all clones share their connections.
 ///
-/// It opens connections of its own, two for its lanes and one to read, and now and then one more: an
+/// It opens connections of its own, two for its lanes and one to read, and for moments a few more: an
 /// application whose pool is exhausted can still renew its locks.
 #[derive(Clone)]
 pub struct LockClient {
