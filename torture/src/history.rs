@@ -1,0 +1,179 @@
+//! What the workers saw: one record for each operation, written as one line of a worker's log when it ended, and one
+//! line before each operation that may take effect although its worker is killed before it ends.
+//!
+//! All instants are nanoseconds of `CLOCK_MONOTONIC`, which all processes of one machine share; all durations are
+//! nanoseconds.
+
+mod line;
+
+use std::sync::Arc;
+
+pub use line::{BadLine, Line, Names};
+
+/// All that one worker process logged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Log {
+    /// Its number; a process that replaces a killed one has a number of its own.
+    pub worker: u32,
+    /// What ended, in the order of its ends.
+    pub records: Vec<Record>,
+    /// What was begun and has no record: the worker was killed, and it may or may not have happened.
+    pub open: Vec<Invocation>,
+    /// Whether the worker ended by itself; otherwise it was killed, and its last records may be missing.
+    pub complete: bool,
+}
+
+/// One operation that ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Number of the worker process.
+    pub worker: u32,
+    /// Number of the task in it. A task does one thing after another.
+    pub task: u32,
+    /// The lock's or counter's name.
+    pub name: Arc<str>,
+    /// The instant before the call.
+    pub invoked: u64,
+    /// The instant after it.
+    pub returned: u64,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What an operation did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A lock was granted: from `returned` on, the task may act.
+    Granted {
+        /// The fencing token.
+        token: u64,
+        /// The lease's length.
+        ttl: u64,
+    },
+    /// The end of a hold, written before the release is called, or when the loss was seen.
+    HeldUntil {
+        /// The hold's fencing token.
+        token: u64,
+        /// The last instant at which `is_held()` said yes, after the work was done; if it never did, the instant of the
+        /// grant.
+        trusted_until: u64,
+    },
+    /// What the release said.
+    Released {
+        /// The hold's fencing token.
+        token: u64,
+        /// `Lost`: it was no longer ours.
+        outcome: Outcome,
+    },
+    /// An acquire that was not granted: timed out, cancelled or failed.
+    NotGranted {
+        /// Why.
+        outcome: Outcome,
+    },
+    /// The critical section's work on the unprotected shared value. Whoever wrote while not trusted (see `HeldUntil`)
+    /// may have written at any instant of the record.
+    Section {
+        /// The hold's fencing token.
+        token: u64,
+        /// What it found.
+        read: u64,
+        /// What it left: never 0, and no other section's.
+        wrote: u64,
+    },
+    /// A write with a token to the resource that checks tokens.
+    FencedWrite {
+        /// The hold's fencing token.
+        token: u64,
+        /// What the resource said.
+        accepted: bool,
+    },
+    /// An addition to a counter.
+    Added {
+        /// What was to be added.
+        delta: i64,
+        /// The least value that it may leave.
+        low: Option<i64>,
+        /// The greatest.
+        high: Option<i64>,
+        /// The value after it when it was acknowledged; of `Refused`, the value seen.
+        value: Option<i64>,
+        /// Whether it was added.
+        outcome: Outcome,
+    },
+    /// A business transaction under `verify_in`, between the two accounts of the lock's name.
+    Transfer {
+        /// The hold's fencing token.
+        token: u64,
+        /// What was moved.
+        amount: i64,
+        /// Whether the transaction was committed.
+        outcome: Outcome,
+    },
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// As it was meant to.
+    Done,
+    /// A clear no that changed nothing: out of bounds, held by another, timed out.
+    Refused,
+    /// The lease was lost.
+    Lost,
+    /// An error that promises that nothing was changed.
+    Failed,
+    /// It may or may not have happened (`OutcomeUnknown`, a dropped future, a COMMIT without an answer).
+    Unknown,
+}
+
+/// An operation that is about to begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invocation {
+    /// Number of the worker process.
+    pub worker: u32,
+    /// Number of the task in it.
+    pub task: u32,
+    /// The lock's or counter's name.
+    pub name: Arc<str>,
+    /// The instant before the call: its record has the same in `invoked`.
+    pub invoked: u64,
+    /// What is about to be done.
+    pub operation: Operation,
+}
+
+/// What an invocation is about to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Acquire the lock; ends in `Granted` or `NotGranted`.
+    Acquire,
+    /// Write the unprotected value; ends in `Section`.
+    Section {
+        /// The hold's fencing token.
+        token: u64,
+        /// What was found.
+        read: u64,
+        /// What may have been left.
+        wrote: u64,
+    },
+    /// Write to the resource that checks tokens; ends in `FencedWrite`.
+    FencedWrite {
+        /// The hold's fencing token.
+        token: u64,
+    },
+    /// Add to the counter; ends in `Added`.
+    Add {
+        /// What is to be added.
+        delta: i64,
+        /// The least value that it may leave.
+        low: Option<i64>,
+        /// The greatest.
+        high: Option<i64>,
+    },
+    /// Move an amount; ends in `Transfer`.
+    Transfer {
+        /// The hold's fencing token.
+        token: u64,
+        /// What is to be moved.
+        amount: i64,
+    },
+}

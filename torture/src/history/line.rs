@@ -1,0 +1,377 @@
+//! A record or an invocation as one line of text: a letter for its kind, then its fields between spaces. Numbers are
+//! decimal, a missing one is `-`. Names hold no spaces.
+
+use std::collections::HashSet;
+use std::fmt::{self, Write as _};
+use std::str::{FromStr, SplitAsciiWhitespace};
+use std::sync::Arc;
+
+use super::{Event, Invocation, Operation, Outcome, Record};
+
+/// One line of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// Something begins.
+    Invoked(Invocation),
+    /// Something ended.
+    Ended(Record),
+    /// The worker ended by itself. Always the last line.
+    Complete,
+}
+
+/// A line that is none.
+#[derive(Debug, thiserror::Error)]
+#[error("not a line of a history: {0:?}")]
+pub struct BadLine(String);
+
+/// The names met so far, so that millions of records share them.
+#[derive(Debug, Default)]
+pub struct Names(HashSet<Arc<str>>);
+
+impl Names {
+    /// The shared form of a name.
+    pub fn shared(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(name) {
+            return Arc::clone(known);
+        }
+        let name = Arc::<str>::from(name);
+        self.0.insert(Arc::clone(&name));
+        name
+    }
+}
+
+impl Line {
+    /// Reads a line of the worker's log.
+    ///
+    /// # Errors
+    ///
+    /// [`BadLine`] if it is none; the last line of a killed worker may be cut short.
+    pub fn parse(text: &str, worker: u32, names: &mut Names) -> Result<Self, BadLine> {
+        let mut fields = Fields(text.split_ascii_whitespace());
+        let line = fields.line(worker, names);
+        match line {
+            Some(line) if fields.0.next().is_none() => Ok(line),
+            _ => Err(BadLine(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invoked(invocation) => invocation.fmt(f),
+            Self::Ended(record) => record.fmt(f),
+            Self::Complete => f.write_char('.'),
+        }
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = match self.event {
+            Event::Granted { .. } => 'G',
+            Event::HeldUntil { .. } => 'H',
+            Event::Released { .. } => 'R',
+            Event::NotGranted { .. } => 'N',
+            Event::Section { .. } => 'S',
+            Event::FencedWrite { .. } => 'F',
+            Event::Added { .. } => 'A',
+            Event::Transfer { .. } => 'T',
+        };
+        let (task, name, invoked, returned) = (self.task, &self.name, self.invoked, self.returned);
+        write!(f, "{letter} {task} {name} {invoked} {returned} ")?;
+        match self.event {
+            Event::Granted { token, ttl } => write!(f, "{token} {ttl}"),
+            Event::HeldUntil {
+                token,
+                trusted_until,
+            } => write!(f, "{token} {trusted_until}"),
+            Event::Released { token, outcome } => write!(f, "{token} {outcome}"),
+            Event::NotGranted { outcome } => outcome.fmt(f),
+            Event::Section { token, read, wrote } => write!(f, "{token} {read} {wrote}"),
+            Event::FencedWrite { token, accepted } => write!(f, "{token} {}", u8::from(accepted)),
+            Event::Added {
+                delta,
+                low,
+                high,
+                value,
+                outcome,
+            } => {
+                write!(f, "{delta} ")?;
+                for bound in [low, high, value] {
+                    optional(bound, f)?;
+                }
+                outcome.fmt(f)
+            }
+            Event::Transfer {
+                token,
+                amount,
+                outcome,
+            } => write!(f, "{token} {amount} {outcome}"),
+        }
+    }
+}
+
+impl fmt::Display for Invocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = match self.operation {
+            Operation::Acquire => 'g',
+            Operation::Section { .. } => 's',
+            Operation::FencedWrite { .. } => 'f',
+            Operation::Add { .. } => 'a',
+            Operation::Transfer { .. } => 't',
+        };
+        let (task, name, invoked) = (self.task, &self.name, self.invoked);
+        write!(f, "{letter} {task} {name} {invoked} ")?;
+        match self.operation {
+            Operation::Acquire => Ok(()),
+            Operation::Section { token, read, wrote } => write!(f, "{token} {read} {wrote}"),
+            Operation::FencedWrite { token } => token.fmt(f),
+            Operation::Add { delta, low, high } => {
+                write!(f, "{delta} ")?;
+                optional(low, f)?;
+                optional(high, f)
+            }
+            Operation::Transfer { token, amount } => write!(f, "{token} {amount}"),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done => "done",
+            Self::Refused => "refused",
+            Self::Lost => "lost",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+fn optional(number: Option<i64>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match number {
+        Some(number) => write!(f, "{number} "),
+        None => f.write_str("- "),
+    }
+}
+
+/// The fields of a line that are still to be read.
+struct Fields<'a>(SplitAsciiWhitespace<'a>);
+
+impl Fields<'_> {
+    fn line(&mut self, worker: u32, names: &mut Names) -> Option<Line> {
+        let kind = self.0.next()?;
+        if kind == "." {
+            return Some(Line::Complete);
+        }
+        let task = self.value()?;
+        let name = names.shared(self.0.next()?);
+        let invoked = self.value()?;
+        if let Some(operation) = self.operation(kind)? {
+            return Some(Line::Invoked(Invocation {
+                worker,
+                task,
+                name,
+                invoked,
+                operation,
+            }));
+        }
+        let returned = self.value()?;
+        let event = self.event(kind)?;
+        Some(Line::Ended(Record {
+            worker,
+            task,
+            name,
+            invoked,
+            returned,
+            event,
+        }))
+    }
+
+    /// `Some(None)`: the line is not an invocation.
+    fn operation(&mut self, kind: &str) -> Option<Option<Operation>> {
+        Some(Some(match kind {
+            "g" => Operation::Acquire,
+            "s" => Operation::Section {
+                token: self.value()?,
+                read: self.value()?,
+                wrote: self.value()?,
+            },
+            "f" => Operation::FencedWrite {
+                token: self.value()?,
+            },
+            "a" => Operation::Add {
+                delta: self.value()?,
+                low: self.optional()?,
+                high: self.optional()?,
+            },
+            "t" => Operation::Transfer {
+                token: self.value()?,
+                amount: self.value()?,
+            },
+            _ => return Some(None),
+        }))
+    }
+
+    fn event(&mut self, kind: &str) -> Option<Event> {
+        Some(match kind {
+            "G" => Event::Granted {
+                token: self.value()?,
+                ttl: self.value()?,
+            },
+            "H" => Event::HeldUntil {
+                token: self.value()?,
+                trusted_until: self.value()?,
+            },
+            "R" => Event::Released {
+                token: self.value()?,
+                outcome: self.outcome()?,
+            },
+            "N" => Event::NotGranted {
+                outcome: self.outcome()?,
+            },
+            "S" => Event::Section {
+                token: self.value()?,
+                read: self.value()?,
+                wrote: self.value()?,
+            },
+            "F" => Event::FencedWrite {
+                token: self.value()?,
+                accepted: self.value::<u8>()? == 1,
+            },
+            "A" => Event::Added {
+                delta: self.value()?,
+                low: self.optional()?,
+                high: self.optional()?,
+                value: self.optional()?,
+                outcome: self.outcome()?,
+            },
+            "T" => Event::Transfer {
+                token: self.value()?,
+                amount: self.value()?,
+                outcome: self.outcome()?,
+            },
+            _ => return None,
+        })
+    }
+
+    fn value<T: FromStr>(&mut self) -> Option<T> {
+        self.0.next()?.parse().ok()
+    }
+
+    fn optional(&mut self) -> Option<Option<i64>> {
+        match self.0.next()? {
+            "-" => Some(None),
+            number => number.parse().ok().map(Some),
+        }
+    }
+
+    fn outcome(&mut self) -> Option<Outcome> {
+        Some(match self.0.next()? {
+            "done" => Outcome::Done,
+            "refused" => Outcome::Refused,
+            "lost" => Outcome::Lost,
+            "failed" => Outcome::Failed,
+            "unknown" => Outcome::Unknown,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_back_as_they_were() {
+        let events = [
+            Event::Granted { token: 1, ttl: 2 },
+            Event::HeldUntil {
+                token: u64::MAX,
+                trusted_until: 0,
+            },
+            Event::Released {
+                token: 1,
+                outcome: Outcome::Lost,
+            },
+            Event::NotGranted {
+                outcome: Outcome::Refused,
+            },
+            Event::Section {
+                token: 1,
+                read: 2,
+                wrote: 3,
+            },
+            Event::FencedWrite {
+                token: 1,
+                accepted: true,
+            },
+            Event::Added {
+                delta: -3,
+                low: Some(0),
+                high: None,
+                value: Some(i64::MIN),
+                outcome: Outcome::Done,
+            },
+            Event::Transfer {
+                token: 1,
+                amount: -5,
+                outcome: Outcome::Unknown,
+            },
+        ];
+        let operations = [
+            Operation::Acquire,
+            Operation::Section {
+                token: 1,
+                read: 2,
+                wrote: 3,
+            },
+            Operation::FencedWrite { token: 1 },
+            Operation::Add {
+                delta: 1,
+                low: None,
+                high: Some(-1),
+            },
+            Operation::Transfer {
+                token: 1,
+                amount: 5,
+            },
+        ];
+        let name = Arc::<str>::from("mutex:7");
+        let ended = events.map(|event| {
+            Line::Ended(Record {
+                worker: 9,
+                task: 8,
+                name: Arc::clone(&name),
+                invoked: 10,
+                returned: 11,
+                event,
+            })
+        });
+        let invoked = operations.map(|operation| {
+            Line::Invoked(Invocation {
+                worker: 9,
+                task: 8,
+                name: Arc::clone(&name),
+                invoked: 10,
+                operation,
+            })
+        });
+        let mut names = Names::default();
+        for line in ended.into_iter().chain(invoked).chain([Line::Complete]) {
+            let text = line.to_string();
+            assert_eq!(Line::parse(&text, 9, &mut names).ok(), Some(line));
+        }
+    }
+
+    #[test]
+    fn a_line_cut_short_is_none() {
+        for text in ["", "G", "G 1 m:1 2 3 4", "g 1", "X 1 m:1 2 3 4", ". ."] {
+            assert!(
+                Line::parse(text, 1, &mut Names::default()).is_err(),
+                "{text}"
+            );
+        }
+    }
+}

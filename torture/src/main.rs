@@ -1,0 +1,3 @@
+//! The torture rig's program.
+
+fn main() {}
