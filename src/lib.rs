@@ -7,6 +7,7 @@ mod engine;
 mod error;
 mod inspect;
 mod lock;
+mod mutant;
 mod name;
 mod purge;
 mod range;
@@ -23,5 +24,8 @@ pub use self::counter::Counter;
 pub use self::error::Error;
 pub use self::inspect::{LockInfo, LockState};
 pub use self::lock::{LeaseView, LockGuard, LockRequest};
+#[cfg(tag_lock_mutants)]
+#[doc(hidden)]
+pub use self::mutant::MUTANTS;
 pub use self::purge::Purged;
 pub use self::transaction::TransactionLock;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::mutant::{self, Mutant};
 use crate::name::Name;
 
 /// How many stripe rows the migration creates.
@@ -14,7 +15,11 @@ pub(crate) struct Stripe(u8);
 impl Stripe {
     /// CRC-32 (IEEE 802.3) of the name's UTF-8 bytes, modulo 100.
     pub(crate) fn of(name: &Name) -> Self {
-        let stripe = crc32fast::hash(name.as_str().as_bytes()) % STRIPES;
+        let mut hash = crc32fast::hash(name.as_str().as_bytes());
+        if mutant::on(Mutant::StripeFormula) {
+            hash = !hash;
+        }
+        let stripe = hash % STRIPES;
         Self(u8::try_from(stripe).unwrap_or_default())
     }
 

@@ -17,6 +17,7 @@ use super::session::{Failure, Session};
 use super::settle::{Unsettled, settle};
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use crate::sql::operation::Operation;
 use crate::sql::packet::{self, Batch, Mode, RowOperation};
 use crate::sql::reply::{Reply, RowState};
@@ -285,6 +286,11 @@ impl Lane {
     /// Hands an unknown outcome to a task of its own, and goes on under a new identity.
     fn settle(&mut self, batch: Vec<Group>, sent: Moment, number: u64) {
         self.session = None;
+        if mutant::on(Mutant::BlindRetry) {
+            self.registration = None;
+            self.queue.put_back(batch);
+            return;
+        }
         if let Some(registration) = self.registration.take() {
             let unsettled = Unsettled {
                 lane: registration.id,

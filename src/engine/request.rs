@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use super::outcome::{Answer, Outcome};
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use crate::range::start_range;
 use crate::sql::operation::{Change, Count, Operation, RowKey};
 use crate::sql::packet::RowOperation;
@@ -50,7 +51,10 @@ impl Request {
                     high: h,
                     window: w,
                 },
-            ) => (delta, low, high, window) == (d, l, h, w),
+            ) => {
+                (low, high, window) == (l, h, w)
+                    && (delta == d || mutant::on(Mutant::UnequalDeltasMerged))
+            }
             _ => false,
         }
     }

@@ -13,6 +13,7 @@ use crate::clock::Moment;
 use crate::engine::outcome::{Answer, Outcome};
 use crate::engine::request::{Reply, Request};
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use crate::sql::operation::{Operation, Renew, RowKey};
 use crate::telemetry;
 
@@ -92,7 +93,10 @@ const SHORTEST: Duration = Duration::from_millis(5);
 /// When the lease needs attention next.
 fn next_date(lease: &Lease) -> Moment {
     let now = Moment::now();
-    let end = now.after(lease.trusted_for());
+    let mut end = now.after(lease.trusted_for());
+    if mutant::on(Mutant::LocalDeadlineIgnored) {
+        end = end.max(now.after(lease.terms.ttl / 3));
+    }
     if lease.terms.auto_renew {
         // Less than a third may be left, if the last answer came late: half of it leaves time for one.
         let pause = (lease.terms.ttl / 3).min(lease.trusted_for() / 2);
@@ -127,10 +131,11 @@ pub(crate) async fn run(locks: Weak<Locks>, earlier: Arc<Notify>, stopped: Cance
 
 /// Renews a lease whose time has come, or finds that it has run out.
 fn attend(locks: &Arc<Locks>, lease: &Arc<Lease>) {
-    if lease.is_lost() || lease.has_ended() {
+    let revives = mutant::on(Mutant::RenewalAfterRelease);
+    if lease.is_lost() || (lease.has_ended() && !revives) {
         return;
     }
-    if lease.trusted_for().is_zero() {
+    if lease.trusted_for().is_zero() && !mutant::on(Mutant::LocalDeadlineIgnored) {
         locks.lose(lease);
         return;
     }
@@ -141,13 +146,13 @@ fn attend(locks: &Arc<Locks>, lease: &Arc<Lease>) {
         locks.close_lease(lease);
     }
     // It may have ended between the look above and here.
-    if lease.has_ended() {
+    if lease.has_ended() && !revives {
         locks.keeper.remove(lease);
     }
 }
 
 /// Sends one renewal, unless one is on its way.
-fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
+pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     let Some(ttl) = lease.renewal(lease.terms.ttl) else {
         return;
     };

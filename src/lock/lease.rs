@@ -19,6 +19,7 @@ use super::place::SLICE;
 use super::registry::Locks;
 use super::request::Terms;
 use crate::clock::{Moment, from_micros, micros};
+use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::token::Token;
 
@@ -100,6 +101,11 @@ impl Lease {
 
     /// Takes in that a packet sent at `sent` found `remaining` microseconds left.
     pub(crate) fn extend(&self, sent: Moment, remaining: i64) {
+        let sent = if mutant::on(Mutant::TrustFromReply) {
+            Moment::now()
+        } else {
+            sent
+        };
         let left = from_micros(remaining);
         let margin = MARGIN.max(left / 50);
         let mut until = sent.after(left.saturating_sub(margin));
@@ -119,7 +125,7 @@ impl Lease {
     pub(crate) fn is_held(&self) -> bool {
         !self.lost.load(Ordering::Acquire)
             && !self.ended.load(Ordering::Acquire)
-            && !self.trusted_for().is_zero()
+            && (!self.trusted_for().is_zero() || mutant::on(Mutant::LocalDeadlineIgnored))
     }
 
     /// The fencing token of the current turn.
@@ -149,6 +155,9 @@ impl Lease {
         }
         *signal = CancellationToken::new();
         drop(signal);
+        if mutant::on(Mutant::TurnKeepsToken) {
+            return Some(turn);
+        }
         self.turn.store(turn + 1, Ordering::Release);
         Some(turn + 1)
     }

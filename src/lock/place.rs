@@ -24,6 +24,7 @@ use super::request::Terms;
 use super::turn::Turn;
 use crate::clock::{Moment, from_micros};
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
 
 /// A waiting process looks at the row again after a sixteenth of the time for which nothing has
@@ -221,6 +222,10 @@ impl Place {
         }
         // Nobody is there to take it, or it came too late to be trusted. Who asked for one answer has it.
         self.refuse_once();
+        if mutant::on(Mutant::AbandonedGrantKept) {
+            self.state = State::Held(lease);
+            return;
+        }
         self.give_back(lease, actions);
     }
 
@@ -378,7 +383,7 @@ impl Place {
         let others = lease.is_wanted() && now.since(lease.granted) >= SLICE;
         !others
             && lease.terms.may_pass()
-            && !lease.was_in_transaction()
+            && (!lease.was_in_transaction() || mutant::on(Mutant::TurnAfterVerify))
             && lease.is_held()
             && self
                 .waiters

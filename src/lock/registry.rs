@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::engine::outcome::{Answer, Outcome};
 use crate::engine::request::{Reply, Request};
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::sql::operation::{Acquire, Operation, Release, RowKey, Want};
 use crate::sql::reply::RowState;
@@ -343,7 +344,9 @@ impl Locks {
         lease: &Arc<Lease>,
         told: Option<oneshot::Sender<Result<(), Error>>>,
     ) {
-        self.keeper.remove(lease);
+        if !mutant::on(Mutant::RenewalAfterRelease) {
+            self.keeper.remove(lease);
+        }
         let operation = Operation::Release(Release {
             token: lease.token,
             fence: lease.fence,
@@ -404,6 +407,9 @@ impl Locks {
             expires,
             reply,
         );
+        if mutant::on(Mutant::RenewalAfterRelease) {
+            super::keeper::renew(self, lease);
+        }
     }
 
     /// Says in the row that this process waits, so that its holder does not keep it in memory.

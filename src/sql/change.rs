@@ -13,6 +13,7 @@ use super::operation::{
 use super::packet::{Batch, NO_LIMIT, RowOperation};
 use super::script::{Columns, Script};
 use super::{FOREVER, NOW, NOW_MICROS};
+use crate::mutant::{self, Mutant};
 
 impl Script {
     /// Changes the rows of a batch.
@@ -35,10 +36,19 @@ impl Script {
             .any(|row| matches!(&row.operation, Operation::Acquire(o) if o.reentrant));
         // Owners are rare: a batch without one does not evaluate for each row whether it is held by one.
         let mine = "(v.r=1 AND t.holder=v.d AND t.status=1 AND t.deadline>UTC_TIMESTAMP(6))";
-        let fence = format!("GREATEST(t.fence,{NOW_MICROS})+v.b");
+        let fence = if mutant::on(Mutant::FenceNotRaised) {
+            "GREATEST(t.fence,v.b)".to_owned()
+        } else {
+            format!("GREATEST(t.fence,{NOW_MICROS})+v.b")
+        };
         let deadline = format!("TIMESTAMPADD(MICROSECOND,v.w,{NOW})");
+        let ended = if mutant::on(Mutant::DeadlineReversed) {
+            ">"
+        } else {
+            "<="
+        };
         let free = format!(
-            "{NOW_MICROS}<={} AND (t.status=0 OR t.deadline<={NOW}",
+            "{NOW_MICROS}<={} AND (t.status=0 OR t.deadline{ended}{NOW}",
             batch.not_after
         );
         let (count, fence, deadline, condition) = if reentrant {
@@ -111,12 +121,28 @@ impl Script {
                     &format!("IF(t.count>1,t.deadline,TIMESTAMPADD(MICROSECOND,v.h,{NOW}))"),
                 ),
             ],
-            "t.holder=v.d AND t.status=1 AND t.fence=v.f",
+            if mutant::on(Mutant::ReleaseOfOthers) {
+                "t.status=1"
+            } else {
+                "t.holder=v.d AND t.status=1 AND t.fence=v.f"
+            },
         );
     }
 
     /// Moves deadlines of leases that have not ended; never to an earlier time.
     fn renew(&mut self, batch: &Batch<'_>) {
+        let deadline = format!("GREATEST(t.deadline,TIMESTAMPADD(MICROSECOND,v.w,{NOW}))");
+        let mut values = &[("deadline", deadline.as_str())][..];
+        let ours = format!("t.holder=v.d AND t.status=1 AND t.fence=v.f AND t.deadline>{NOW}");
+        let mut condition = ours.as_str();
+        let revived = [
+            ("deadline", deadline.as_str()),
+            ("status", "1"),
+            ("fence", "v.f"),
+        ];
+        if mutant::on(Mutant::RenewalAfterRelease) {
+            (values, condition) = (&revived, "t.holder=v.d");
+        }
         self.change(
             batch,
             Kind::Lock,
@@ -131,11 +157,8 @@ impl Script {
                     .number(o.fence)
                     .number(o.ttl)
             },
-            &[(
-                "deadline",
-                &format!("GREATEST(t.deadline,TIMESTAMPADD(MICROSECOND,v.w,{NOW}))"),
-            )],
-            &format!("t.holder=v.d AND t.status=1 AND t.fence=v.f AND t.deadline>{NOW}"),
+            values,
+            condition,
         );
     }
 
@@ -229,7 +252,11 @@ impl Script {
                     ),
                 ),
             ],
-            &format!("{VALUE} BETWEEN v.l AND v.h"),
+            &if mutant::on(Mutant::RangeUnchecked) {
+                "1".to_owned()
+            } else {
+                format!("{VALUE} BETWEEN v.l AND v.h")
+            },
         );
     }
 

@@ -24,6 +24,7 @@ use super::dialect::Dialect;
 use super::operation::{Operation, RowKey};
 use super::script::Script;
 use super::{NOW, NOW_MICROS, literal};
+use crate::mutant::{self, Mutant};
 use crate::token::Token;
 
 /// More rows than any batch has: see the module's documentation.
@@ -41,6 +42,7 @@ pub(crate) enum Mode {
 impl Mode {
     pub(super) fn lock_rows(self) -> &'static str {
         match self {
+            Self::Skip if mutant::on(Mutant::RowWait) => " FOR UPDATE",
             Self::Skip => " FOR UPDATE SKIP LOCKED",
             Self::Wait => " FOR UPDATE",
         }
@@ -152,14 +154,24 @@ pub(crate) fn settle_lane(lane: Token, number: u64) -> String {
     let mut id = String::new();
     literal::bytes(&mut id, lane.as_bytes());
     let mut sql = String::new();
+    if mutant::on(Mutant::SettlementUnlocked) {
+        let _ = write!(
+            sql,
+            "SELECT CONCAT('=',IF(seq<{number},'{FENCED}',COALESCE(results,''))) \
+             FROM t_tag_lock_lane WHERE id={id};COMMIT"
+        );
+        return sql;
+    }
     // Writing to a String cannot fail.
     let _ = write!(
         sql,
         "UPDATE t_tag_lock_lane SET results=IF(seq<{number},'{FENCED}',results),\
          seq=GREATEST(seq,{number}),modify_time={NOW} WHERE id={id};\
-         SELECT CONCAT('=',COALESCE(results,'')) FROM t_tag_lock_lane WHERE id={id};\
-         COMMIT"
+         SELECT CONCAT('=',COALESCE(results,'')) FROM t_tag_lock_lane WHERE id={id}"
     );
+    if !mutant::on(Mutant::SettlementUncommitted) {
+        sql.push_str(";COMMIT");
+    }
     sql
 }
 
@@ -190,6 +202,10 @@ impl Script {
             literal::number(&mut script.sql, number);
             script.push(",");
             script.push(NOW);
+            if mutant::on(Mutant::BatchNumberIgnored) {
+                script.push(") ON DUPLICATE KEY UPDATE seq=VALUES(seq)");
+                return;
+            }
             script.push(") ON DUPLICATE KEY UPDATE seq=IF(seq=");
             literal::number(&mut script.sql, number - 1);
             script.push(",");

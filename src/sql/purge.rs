@@ -10,6 +10,7 @@ use super::dialect::Dialect;
 use super::operation::Kind;
 use super::script::Script;
 use super::{NOW, literal};
+use crate::mutant::{self, Mutant};
 use crate::stripe::Stripe;
 
 /// A row that may go, as a page showed it.
@@ -73,7 +74,9 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> (String, usiz
              ON u.lock_name=k.n AND u.kind=0 AND u.slot=0 SET u.modify_time=",
         );
         script.push(NOW);
-        script.push(",u.count=GREATEST(u.count,k.f)");
+        if !mutant::on(Mutant::PurgeForgetsFloor) {
+            script.push(",u.count=GREATEST(u.count,k.f)");
+        }
     });
     script.statement(|script| {
         script.push("DELETE u FROM (");

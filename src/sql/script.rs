@@ -2,6 +2,7 @@
 
 use super::dialect::Dialect;
 use super::literal;
+use crate::mutant::{self, Mutant};
 use crate::stripe::Stripe;
 
 /// Writes the columns of one entry of a list, each behind a comma.
@@ -84,12 +85,18 @@ impl Script {
             wanted[stripe.index()] = true;
         }
         self.statement(|script| {
+            let lock = if mutant::on(Mutant::StripeUnlocked) {
+                ""
+            } else {
+                " FOR UPDATE"
+            };
             let mut stripes = Stripe::all().filter(|stripe| wanted[stripe.index()]);
             let (first, second) = (stripes.next(), stripes.next());
             if let (Some(only), None) = (first, second) {
                 script.push("SELECT COUNT(*) FROM t_tag_lock WHERE lock_name=");
                 literal::text(&mut script.sql, &only.to_string());
-                script.push(" AND kind=0 AND slot=0 FOR UPDATE");
+                script.push(" AND kind=0 AND slot=0");
+                script.push(lock);
                 return;
             }
             let stripes: Vec<Stripe> = first.into_iter().chain(second).chain(stripes).collect();
@@ -98,8 +105,9 @@ impl Script {
             });
             script.push(
                 "SELECT COUNT(*) FROM v STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                 ON t.lock_name=v.n AND t.kind=0 AND t.slot=0 FOR UPDATE",
+                 ON t.lock_name=v.n AND t.kind=0 AND t.slot=0",
             );
+            script.push(lock);
         });
     }
 

@@ -11,6 +11,7 @@
 
 use super::operation::Kind;
 use super::{FOREVER, NOW, NOW_MICROS, literal};
+use crate::mutant::{self, Mutant};
 use crate::token::Token;
 
 /// The counter's value as a number that cannot overflow.
@@ -41,7 +42,9 @@ pub(crate) fn verify(name: &str, token: Token, fence: u64, ttl: i64) -> String {
     sql.push_str(")),modify_time=");
     sql.push_str(NOW);
     row(&mut sql, name, Kind::Lock);
-    ours(&mut sql, token, fence);
+    if !mutant::on(Mutant::VerifyUnchecked) {
+        ours(&mut sql, token, fence);
+    }
     sql
 }
 

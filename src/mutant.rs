@@ -1,0 +1,101 @@
+//! Deliberate breakages, each of which takes away what one guarantee rests on.
+//!
+//! They show that the torture rig finds such faults. Only a build with `--cfg tag_lock_mutants` has
+//! them, and only when the environment variable `TAG_LOCK_MUTANT` names one; in every other build each
+//! question is the constant `false`.
+
+macro_rules! mutants {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// What is broken.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Mutant {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        /// The names of all mutants, and what each breaks.
+        #[cfg(tag_lock_mutants)]
+        pub const MUTANTS: &[(&str, &str)] = &[$(($name, concat!($($doc),+)),)+];
+
+        #[cfg(tag_lock_mutants)]
+        const VARIANTS: &[(&str, Mutant)] = &[$(($name, Mutant::$variant),)+];
+    };
+}
+
+mutants! {
+    /// A release frees the lock, whoever holds it.
+    ReleaseOfOthers = "release-of-others",
+    /// A lease that has not ended can be taken, and one that has cannot.
+    DeadlineReversed = "deadline-reversed",
+    /// Trust counts from the answer to a packet, not from its sending.
+    TrustFromReply = "trust-from-reply",
+    /// A holder trusts its lease until a renewal says that it is gone, however long that takes.
+    LocalDeadlineIgnored = "local-deadline-ignored",
+    /// A batch runs whatever its number is, so that it may run twice.
+    BatchNumberIgnored = "batch-number-ignored",
+    /// A settlement is believed without its commit, so that the batch may still run.
+    SettlementUncommitted = "settlement-uncommitted",
+    /// A settlement does not wait for a packet that is still running.
+    SettlementUnlocked = "settlement-unlocked",
+    /// A batch whose reply was lost runs again without being settled.
+    BlindRetry = "blind-retry",
+    /// An addition that was found not to have run is reported as done.
+    FencedIsDone = "fenced-is-done",
+    /// A grant does not raise the fence: fencing tokens repeat.
+    FenceNotRaised = "fence-not-raised",
+    /// A turn in memory has the fencing token of the turn before.
+    TurnKeepsToken = "turn-keeps-token",
+    /// A purge forgets the floor of fencing tokens.
+    PurgeForgetsFloor = "purge-forgets-floor",
+    /// A lease is still renewed after its release, which revives it.
+    RenewalAfterRelease = "renewal-after-release",
+    /// A lease that a transaction has used passes on in memory, while that transaction is open.
+    TurnAfterVerify = "turn-after-verify",
+    /// A verification inside a transaction does not look whose the lock is.
+    VerifyUnchecked = "verify-unchecked",
+    /// Bounded additions merge although their deltas differ.
+    UnequalDeltasMerged = "unequal-deltas-merged",
+    /// A bounded addition is carried out although the counter does not lie within its range.
+    RangeUnchecked = "range-unchecked",
+    /// A packet waits for rows that transactions hold, with its stripes locked.
+    RowWait = "row-wait",
+    /// A grant that nobody is there to take is kept.
+    AbandonedGrantKept = "abandoned-grant-kept",
+    /// Stripes are read, not locked. Exclusion does not rest on them: the server's deadlock counter and
+    /// its duplicate keys judge.
+    StripeUnlocked = "stripe-unlocked",
+    /// Another formula for stripes than the one that other versions use. Literal values judge.
+    StripeFormula = "stripe-formula",
+}
+
+/// Whether this process is broken so.
+#[cfg(not(tag_lock_mutants))]
+pub(crate) const fn on(_: Mutant) -> bool {
+    false
+}
+
+/// Whether this process is broken so.
+#[cfg(tag_lock_mutants)]
+pub(crate) fn on(mutant: Mutant) -> bool {
+    static CHOSEN: std::sync::OnceLock<Option<Mutant>> = std::sync::OnceLock::new();
+    *CHOSEN.get_or_init(chosen) == Some(mutant)
+}
+
+/// What the environment names. A name that does not exist ends the process: a run that believes that
+/// it is broken and is not would report that nothing was found.
+#[cfg(tag_lock_mutants)]
+fn chosen() -> Option<Mutant> {
+    let name = std::env::var("TAG_LOCK_MUTANT").unwrap_or_default();
+    if name.is_empty() {
+        return None;
+    }
+    let known = VARIANTS.iter().find(|(known, _)| *known == name);
+    let Some((_, mutant)) = known else {
+        let names: Vec<&str> = VARIANTS.iter().map(|(name, _)| *name).collect();
+        eprintln!(
+            "TAG_LOCK_MUTANT={name} is no mutant; use one of: {}",
+            names.join(", ")
+        );
+        std::process::exit(2);
+    };
+    Some(*mutant)
+}
