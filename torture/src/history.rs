@@ -23,6 +23,42 @@ pub struct Log {
     pub complete: bool,
 }
 
+/// What stood in the tables after the load, when all was quiet and no worker lived any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FinalState {
+    /// The value of each counter that was used.
+    pub counters: Vec<(Arc<str>, i64)>,
+    /// The locks whose lease still ran when every lease of a killed worker must have ended.
+    pub held: Vec<Arc<str>>,
+    /// For each lock, the highest token that was given out according to its row.
+    pub fences: Vec<(Arc<str>, u64)>,
+    /// The two balances of each pair of accounts. Both begin at 0.
+    pub accounts: Vec<(Arc<str>, [i64; 2])>,
+    /// All transfers that were committed; those of one name are in the order of their commits.
+    pub transfers: Vec<Committed>,
+    /// What the resource that checks tokens accepted; the tokens of one name are in the order of acceptance.
+    pub accepted: Vec<(Arc<str>, u64)>,
+    /// The deadlocks that the server counted during the run.
+    pub deadlocks: u64,
+}
+
+/// A transfer that was committed: the row that its transaction wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// The lock's name.
+    pub name: Arc<str>,
+    /// The worker that did it.
+    pub worker: u32,
+    /// Its task.
+    pub task: u32,
+    /// The `invoked` of its record.
+    pub invoked: u64,
+    /// The fencing token.
+    pub token: u64,
+    /// What was moved from the first account to the second.
+    pub amount: i64,
+}
+
 /// One operation that ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
