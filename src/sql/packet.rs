@@ -202,15 +202,18 @@ impl Script {
             literal::number(&mut script.sql, number);
             script.push(",");
             script.push(NOW);
-            if mutant::on(Mutant::BatchNumberIgnored) {
-                script.push(") ON DUPLICATE KEY UPDATE seq=VALUES(seq)");
-                return;
-            }
             script.push(") ON DUPLICATE KEY UPDATE seq=IF(seq=");
             literal::number(&mut script.sql, number - 1);
             script.push(",");
             literal::number(&mut script.sql, number);
-            script.push(",NULL),modify_time=VALUES(modify_time)");
+            let otherwise = if mutant::on(Mutant::BatchNumberIgnored) {
+                "seq"
+            } else {
+                "NULL"
+            };
+            script.push(",");
+            script.push(otherwise);
+            script.push("),modify_time=VALUES(modify_time)");
         });
     }
 
