@@ -142,6 +142,8 @@ pub enum Event {
         token: u64,
         /// What was moved.
         amount: i64,
+        /// The instant before its COMMIT was sent; 0 if it was not.
+        committing: u64,
         /// Whether the transaction was committed.
         outcome: Outcome,
     },

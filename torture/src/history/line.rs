@@ -106,8 +106,9 @@ impl fmt::Display for Record {
             Event::Transfer {
                 token,
                 amount,
+                committing,
                 outcome,
-            } => write!(f, "{token} {amount} {outcome}"),
+            } => write!(f, "{token} {amount} {committing} {outcome}"),
         }
     }
 }
@@ -250,6 +251,7 @@ impl Fields<'_> {
             "T" => Event::Transfer {
                 token: self.value()?,
                 amount: self.value()?,
+                committing: self.value()?,
                 outcome: self.outcome()?,
             },
             _ => return None,
@@ -317,6 +319,7 @@ mod tests {
             Event::Transfer {
                 token: 1,
                 amount: -5,
+                committing: 7,
                 outcome: Outcome::Unknown,
             },
         ];
