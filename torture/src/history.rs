@@ -8,6 +8,8 @@ mod line;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 pub use line::{BadLine, Line, Names};
 
 /// All that one worker process logged.
@@ -40,6 +42,17 @@ pub struct FinalState {
     pub accepted: Vec<(Arc<str>, u64)>,
     /// The deadlocks that the server counted during the run.
     pub deadlocks: u64,
+}
+
+/// A time in which somebody was not served for a reason that the run knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unavailable {
+    /// The worker that was stopped or cut off; `None`: all of them, because of a server.
+    pub worker: Option<u32>,
+    /// When it began.
+    pub from: u64,
+    /// When it was mended.
+    pub to: u64,
 }
 
 /// A transfer that was committed: the row that its transaction wrote.
@@ -90,8 +103,8 @@ pub enum Event {
     HeldUntil {
         /// The hold's fencing token.
         token: u64,
-        /// The last instant at which `is_held()` said yes, after the work was done; if it never did, the instant of the
-        /// grant.
+        /// The last instant at which `is_held()` said yes, after the work was done; 0 if it never did: a grant alone
+        /// promises nothing about the instants after it, when the worker may have been stopped.
         trusted_until: u64,
     },
     /// What the release said.
