@@ -116,6 +116,22 @@ async fn each_cut_is_healed() {
 /// it is settled all the same, so that nothing changes any more when the packet arrives at last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unknown_outcome_is_settled_in_the_background() {
+    unknown_outcome(Settled::BeforeClose).await;
+}
+
+/// The same, when the client is closed before it could reach the server again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closing_settles_an_unknown_outcome() {
+    unknown_outcome(Settled::ByClose).await;
+}
+
+#[derive(PartialEq, Eq)]
+enum Settled {
+    BeforeClose,
+    ByClose,
+}
+
+async fn unknown_outcome(settled: Settled) {
     let database = TestDatabase::new().await;
     let proxy = Proxy::before(&database.url).await.expect("a proxy");
     let client = LockClient::builder(connect_options(&proxy, &database))
@@ -182,7 +198,7 @@ async fn an_unknown_outcome_is_settled_in_the_background() {
     let mut connection = database.connection().await;
     let fenced = "SELECT COUNT(*) FROM t_tag_lock_lane WHERE results = 'fenced'";
     // The client still runs, but nobody asks it for anything.
-    while number(&mut connection, fenced).await < held {
+    while settled == Settled::BeforeClose && number(&mut connection, fenced).await < held {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     client.close(AtClose::Release).await;
