@@ -1,0 +1,140 @@
+//! The oracle: judges what the workers saw. It looks at nothing but the history, so a history that was kept can be judged
+//! again, and none of its checks is more than O(n log n) but the windows that a linearizability checker searches.
+//!
+//! What is ambiguous stays ambiguous: an operation without a record (its worker was killed), or with an unknown
+//! outcome, may have happened once at any time after it was invoked, or never. A finding says what no such choice explains.
+
+mod bank;
+mod counter;
+mod finding;
+mod index;
+mod linear;
+mod locks;
+mod sections;
+mod subset;
+mod waiting;
+
+pub use finding::{Finding, Kind, Verdict};
+
+use std::collections::HashMap;
+
+use finding::Findings;
+use index::Histories;
+
+use crate::history::{FinalState, Log, Unavailable};
+
+/// What is judged.
+#[derive(Debug, Clone, Copy)]
+pub struct Case<'c> {
+    /// The logs of all workers.
+    pub logs: &'c [Log],
+    /// What stood in the tables afterwards.
+    pub last: &'c FinalState,
+    /// When somebody could not be served, as far as the nemesis knows: that does not count as waiting. The death of a
+    /// worker is such a span too, of no length: until then it may have renewed its leases.
+    pub unavailable: &'c [Unavailable],
+    /// Which checks hold for this run.
+    pub rules: Rules,
+}
+
+/// Which checks hold for a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Leases exclude each other while they are trusted. Not where the server's clock is stepped: there only fencing
+    /// tokens and verification inside a transaction protect.
+    pub leases_exclude: bool,
+    /// Tokens rise with every grant. Not where a failover may lose commits and go back to an older clock.
+    pub tokens_rise: bool,
+    /// Counters lose and double nothing. Not where a failover may lose commits.
+    pub counters_are_exact: bool,
+    /// A lock that nobody holds is granted to one who waits for it within the ttl of its last holder and this; `None`: the
+    /// worst wait is reported, and is no finding.
+    pub served_within: Option<u64>,
+    /// The server may report no deadlock.
+    pub no_deadlocks: bool,
+    /// How many windows go to the linearizability checker.
+    pub windows: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            leases_exclude: true,
+            tokens_rise: true,
+            counters_are_exact: true,
+            served_within: None,
+            no_deadlocks: true,
+            windows: 200,
+        }
+    }
+}
+
+/// Judges a history.
+pub fn judge(case: &Case<'_>) -> Verdict {
+    let histories = Histories::of(case.logs);
+    let context = Context::of(case, &histories);
+    let mut findings = Findings::new(histories.begin);
+    for (name, history) in &histories.names {
+        let findings = findings.about(name);
+        locks::check(history, case.rules, findings);
+        sections::check(history, case.rules, findings);
+        waiting::check(history, &context, findings);
+        counter::check(name, history, &context, findings);
+        bank::check(history, findings);
+    }
+    locks::check_end(&context, &mut findings);
+    bank::check_ledger(&context, &mut findings);
+    linear::check(&context, &mut findings);
+    findings.into_verdict()
+}
+
+/// What the checks look up.
+struct Context<'c> {
+    case: &'c Case<'c>,
+    histories: &'c Histories<'c>,
+    counters: HashMap<&'c str, i64>,
+    accounts: HashMap<&'c str, [i64; 2]>,
+    /// When nobody could be served.
+    everybody: Vec<(u64, u64)>,
+    /// When a worker could not, sorted.
+    workers: HashMap<u32, Vec<(u64, u64)>>,
+}
+
+impl<'c> Context<'c> {
+    fn of(case: &'c Case<'c>, histories: &'c Histories<'c>) -> Self {
+        let mut everybody = Vec::new();
+        let mut workers: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+        for span in case.unavailable {
+            match span.worker {
+                None => everybody.push((span.from, span.to)),
+                Some(worker) => workers
+                    .entry(worker)
+                    .or_default()
+                    .push((span.from, span.to)),
+            }
+        }
+        for spans in workers.values_mut() {
+            spans.sort_unstable();
+        }
+        let counters = case.last.counters.iter();
+        let accounts = case.last.accounts.iter();
+        Self {
+            case,
+            histories,
+            counters: counters.map(|(name, value)| (&**name, *value)).collect(),
+            accounts: accounts.map(|(name, both)| (&**name, *both)).collect(),
+            everybody,
+            workers,
+        }
+    }
+
+    fn spans_of(&self, worker: u32) -> &[(u64, u64)] {
+        self.workers.get(&worker).map_or(&[], Vec::as_slice)
+    }
+
+    /// The end of the last span in which the worker could not be served, its death for instance.
+    fn died(&self, worker: u32) -> u64 {
+        let ends = self.spans_of(worker).iter().map(|(_, to)| *to);
+        ends.max().unwrap_or_default()
+    }
+}
