@@ -12,6 +12,8 @@ mod linear;
 mod locks;
 mod sections;
 mod subset;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 pub use finding::{Finding, Kind, Verdict};

@@ -1,0 +1,119 @@
+//! The oracle judged: histories of a simulated lock and a simulated counter pass, and each kind of damage is found.
+
+mod broken;
+mod simulated;
+
+use proptest::prelude::*;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use self::broken::BREAKAGES;
+use self::simulated::World;
+use super::{Case, Kind, Rules, Verdict, judge};
+
+/// What waiters may wait beyond the ttl.
+const SLACK: u64 = 50_000_000;
+
+fn verdict(world: &World) -> Verdict {
+    judge(&Case {
+        logs: &world.logs,
+        last: &world.last,
+        unavailable: &world.unavailable,
+        rules: Rules {
+            served_within: Some(SLACK),
+            ..Rules::default()
+        },
+    })
+}
+
+fn found(world: &World, kind: Kind) -> bool {
+    verdict(world).violations.contains_key(&kind)
+}
+
+#[test]
+fn every_kind_of_finding_has_a_breakage() {
+    for (name, kind, damage) in BREAKAGES {
+        let mut caught = 0;
+        for seed in 0..8 {
+            let mut world = World::simulate(seed, 60);
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            if damage(&mut world, &mut random).is_some() {
+                assert!(
+                    found(&world, *kind),
+                    "{name}, seed {seed}: {:#?}",
+                    verdict(&world)
+                );
+                caught += 1;
+            }
+        }
+        assert!(caught > 0, "{name} could never be done");
+    }
+}
+
+#[test]
+fn a_long_history_is_judged_in_a_moment() {
+    let world = World::simulate(7, 20_000);
+    let begin = std::time::Instant::now();
+    let verdict = verdict(&world);
+    assert_eq!(verdict.findings, []);
+    for what in [
+        "holds",
+        "sections",
+        "additions",
+        "transfers",
+        "waits",
+        "windows",
+    ] {
+        assert!(
+            verdict.checked.get(what).is_some_and(|count| *count > 50),
+            "{what}: {verdict:?}"
+        );
+    }
+    assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn the_rules_switch_checks_off() {
+    let mut world = World::simulate(3, 60);
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    let overlap = BREAKAGES
+        .iter()
+        .find(|(_, kind, _)| *kind == Kind::HoldsOverlap);
+    let (_, _, damage) = overlap.expect("there is one");
+    damage(&mut world, &mut random).expect("it can be done");
+    let stepped = judge(&Case {
+        logs: &world.logs,
+        last: &world.last,
+        unavailable: &world.unavailable,
+        rules: Rules {
+            leases_exclude: false,
+            ..Rules::default()
+        },
+    });
+    assert_eq!(stepped.findings, []);
+}
+
+#[test]
+fn nothing_is_nothing() {
+    let verdict = verdict(&World::default());
+    assert_eq!((verdict.violations(), verdict.findings), (0, vec![]));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn correct_histories_pass(seed: u64, length in 1_usize..150) {
+        let verdict = verdict(&World::simulate(seed, length));
+        prop_assert_eq!(verdict.findings, vec![]);
+    }
+
+    #[test]
+    fn damaged_histories_do_not(seed: u64, breakage in 0..BREAKAGES.len()) {
+        let mut world = World::simulate(seed, 80);
+        let (name, kind, damage) = BREAKAGES[breakage];
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        prop_assume!(damage(&mut world, &mut random).is_some());
+        prop_assert!(found(&world, kind), "{}: {:#?}", name, verdict(&world));
+    }
+}
