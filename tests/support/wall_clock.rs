@@ -30,9 +30,10 @@ impl Clock {
     }
 
     /// In `directory`, which the process sees as `seen`.
-    fn at(directory: &Path, seen: &Path) -> Self {
+    pub fn at(directory: &Path, seen: &Path) -> Self {
         fs::create_dir(directory).expect("a directory");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/wall_clock.c");
+        let source = directory.join("wall_clock.c");
+        fs::write(&source, include_str!("wall_clock.c")).expect("a file");
         let status = Command::new("cc")
             .args(["-O2", "-shared", "-fPIC", "-o"])
             .arg(directory.join("wall_clock.so"))

@@ -26,7 +26,7 @@ pub struct Log {
 }
 
 /// What stood in the tables after the load, when all was quiet and no worker lived any more.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinalState {
     /// The value of each counter that was used.
     pub counters: Vec<(Arc<str>, i64)>,
@@ -56,7 +56,7 @@ pub struct Unavailable {
 }
 
 /// A transfer that was committed: the row that its transaction wrote.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
     /// The lock's name.
     pub name: Arc<str>,

@@ -1,0 +1,82 @@
+//! Reads what is left in the tables, when all is quiet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Row};
+use tag_lock::{AtClose, LockClient, LockState};
+
+use crate::bank;
+use crate::faults::{Failure, Rig};
+use crate::history::FinalState;
+
+/// How long the servers may take until they answer again.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How much longer than a ttl a lease may seem to last: clocks are read, packets are under way.
+const SLACK: Duration = Duration::from_millis(500);
+
+/// Waits until every lease of a killed worker must have ended, and reads with a fresh client.
+///
+/// # Errors
+///
+/// If the server does not answer, or a table cannot be read.
+pub async fn read(rig: &Rig, accepted: Vec<(Arc<str>, u64)>) -> Result<FinalState, Failure> {
+    tokio::time::sleep(rig.setup.ttl() + SLACK).await;
+    let node = rig
+        .servers
+        .nodes
+        .first()
+        .ok_or("a run has at least one server")?;
+    let client = connect(node.options()?.database(&rig.database)).await?;
+    let mut state = FinalState {
+        accepted,
+        deadlocks: rig.deadlocks.total(),
+        ..FinalState::default()
+    };
+    let mut administrator = node.administrator().await?;
+    let sql = format!(
+        "SELECT CONVERT(lock_name USING utf8mb4), kind, count, fence FROM {}.t_tag_lock WHERE kind IN (1, 2)",
+        rig.database
+    );
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql))
+        .fetch_all(&mut administrator)
+        .await?;
+    for row in rows {
+        let name: String = row.try_get_unchecked(0)?;
+        let kind: i64 = row.try_get_unchecked(1)?;
+        let name = Arc::<str>::from(name);
+        if kind == 1 {
+            state.fences.push((name, row.try_get_unchecked(3)?));
+        } else {
+            // Through the library: the table's columns are its own affair.
+            let value = client.counter(&name).get().await?;
+            state.counters.push((name, value));
+        }
+    }
+    for lock in client.list(None, 1_000).await? {
+        if lock.state == LockState::Held {
+            eprintln!("torture: still held: {lock:?}");
+            state.held.push(lock.name.into());
+        }
+    }
+    bank::run(&mut administrator, &format!("USE {}", rig.database)).await?;
+    let (accounts, transfers) = bank::books(&mut administrator).await?;
+    state.accounts = accounts
+        .into_iter()
+        .map(|(name, balances)| (name.into(), balances))
+        .collect();
+    state.transfers = transfers;
+    client.close(AtClose::Release).await;
+    Ok(state)
+}
+
+async fn connect(options: sqlx::mysql::MySqlConnectOptions) -> Result<LockClient, Failure> {
+    let began = tokio::time::Instant::now();
+    loop {
+        match LockClient::builder(options.clone()).connect().await {
+            Ok(client) => return Ok(client),
+            Err(error) if began.elapsed() > PATIENCE => return Err(error.into()),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}

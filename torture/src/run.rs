@@ -1,0 +1,312 @@
+//! A run: servers, workers, nemesis, and the judgement at the end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::Rng;
+use sqlx::mysql::MySqlConnection;
+use tag_lock::{AtClose, LockClient};
+use tokio::sync::watch;
+
+use crate::bank;
+use crate::case::{self, Aftermath};
+use crate::deadlocks::Deadlocks;
+use crate::faults::{Failure, Rig};
+use crate::final_state;
+use crate::fleet::Fleet;
+use crate::mutant_build;
+use crate::nemesis::{self, Nemesis};
+use crate::options::RunOptions;
+use crate::proxy::Proxy;
+use crate::report::Report;
+use crate::resource::Resource;
+use crate::server::Servers;
+use crate::setup::Setup;
+use crate::wall_clock::Clock;
+
+/// How often progress is told.
+const TELL: Duration = Duration::from_secs(5);
+/// How long workers may take to end, once all is mended: a request may last 10 s, a wait for a lock 8 s.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// More than a stock's additions in flight, so that both bounds are met.
+const STOCK: i64 = 20;
+
+/// Runs, judges, and reports.
+///
+/// # Errors
+///
+/// If the run itself fails; what it finds is in the report.
+pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
+    let seed = options
+        .seed
+        .unwrap_or_else(|| u64::from(rand::rng().random::<u32>()));
+    let faults = nemesis::choose(&options.faults)?;
+    let servers = Arc::new(Servers::from_environment()?);
+    let directory = make_directory(options, seed)?;
+    eprintln!("torture: seed {seed}, in {}", directory.display());
+    let steps_server_clock = faults.iter().any(|fault| fault.name() == "server-clock");
+    let mut server_clocks = Vec::new();
+    if steps_server_clock {
+        for node in &servers.nodes {
+            server_clocks.push(node.start_with_clock().await?);
+        }
+    }
+    let resource = Resource::start().await?;
+    let setup = Setup {
+        seed,
+        workload: options.workload,
+        ttl_ms: options.ttl,
+        names: options.names,
+        stock: STOCK,
+        resource: resource.address(),
+        leases_exclude: !steps_server_clock,
+    };
+    setup.write(&directory)?;
+    fs::write(Setup::shared(&directory), [])?;
+    let (database, account, password) = prepare(&servers, options.names).await?;
+    let mut fleet = Fleet::new(&directory)?;
+    for slot in 0..usize::from(options.workers) {
+        let node = slot % servers.nodes.len();
+        let proxy = Proxy::before(&servers.nodes[node].url).await?;
+        let url = worker_url(&servers.nodes[node].url, &account, &password, &database)?;
+        fleet.add(proxy, &url, worker_clock());
+    }
+    let rig = Arc::new(Rig {
+        setup,
+        deadlocks: Deadlocks::of(&servers),
+        servers,
+        fleet,
+        database,
+        account,
+        password,
+        server_clocks,
+        ending: watch::Sender::new(false),
+        struck: std::sync::Mutex::default(),
+        unavailable: std::sync::Mutex::default(),
+    });
+    for node in &rig.servers.nodes {
+        rig.deadlocks.look(node).await;
+    }
+    for slot in &rig.fleet.slots {
+        rig.fleet.start(slot)?;
+    }
+    let nemesis = Nemesis::start(&rig, faults)?;
+    let began = Instant::now();
+    let mut problems = load(&rig, options).await?;
+    let seconds = began.elapsed().as_secs();
+    eprintln!(
+        "torture: mending, and waiting for {} workers",
+        options.workers
+    );
+    rig.ending.send_replace(true);
+    problems.extend(nemesis.finish().await);
+    mend(&rig).await;
+    rig.fleet.finish(PATIENCE).await;
+    for node in &rig.servers.nodes {
+        rig.deadlocks.look(node).await;
+    }
+    let last = final_state::read(&rig, resource.accepted()).await?;
+    let deadlocks = last.deadlocks;
+    let unavailable = rig.unavailable.lock().map(|all| all.clone());
+    Aftermath {
+        workers: rig.fleet.workers(),
+        last,
+        unavailable: unavailable.unwrap_or_default(),
+        findings: rig.fleet.findings(),
+    }
+    .write(&directory)?;
+    clean_up(&rig).await;
+    eprintln!("torture: judging");
+    let judged_in = directory.clone();
+    let judged = tokio::task::spawn_blocking(move || case::judge(&judged_in)).await??;
+    let done = rig.fleet.progress();
+    let kind = if rig.servers.is_mariadb {
+        "mariadb"
+    } else {
+        "mysql"
+    };
+    let report = Report {
+        seed,
+        workload: options.workload,
+        server: match rig.servers.nodes.len() {
+            1 => kind.to_owned(),
+            nodes => format!("{kind}, {nodes} nodes"),
+        },
+        mutant: std::env::var(mutant_build::VARIABLE).ok(),
+        seconds,
+        workers: rig.fleet.workers(),
+        operations: judged.operations,
+        sections: done.sections,
+        increments: done.increments,
+        open: judged.open,
+        faults: rig
+            .struck()
+            .into_iter()
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect(),
+        deadlocks,
+        worst_recovery: judged.worst_recovery / 1_000_000,
+        worst_wait: judged
+            .verdict
+            .worst_wait
+            .as_ref()
+            .map_or(0, |(wait, _)| wait / 1_000_000),
+        checked: judged
+            .verdict
+            .checked
+            .iter()
+            .map(|(name, count)| ((*name).to_owned(), *count))
+            .collect(),
+        violations: judged.violations(),
+        findings: judged.lines(),
+        problems,
+    };
+    report.write(&directory)?;
+    judged.write(&directory)?;
+    if report.violations == 0 && !options.keep {
+        remove_logs(&directory, report.workers);
+    } else {
+        eprintln!(
+            "torture: the history is kept; judge it again with: torture judge {}",
+            directory.display()
+        );
+    }
+    Ok(report)
+}
+
+/// Lets the load run until its limit or all its targets are reached.
+async fn load(rig: &Rig, options: &RunOptions) -> Result<Vec<String>, Failure> {
+    let limit = options.limit();
+    let began = Instant::now();
+    let mut told = Instant::now();
+    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+    loop {
+        tokio::select! {
+            _ = &mut interrupted => return Ok(vec!["interrupted".to_owned()]),
+            () = tokio::time::sleep(Duration::from_millis(200)) => {}
+        }
+        rig.fleet.replace_the_ended()?;
+        let done = rig.fleet.progress();
+        let faults: u64 = rig.struck().values().sum();
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            for node in &rig.servers.nodes {
+                rig.deadlocks.look(node).await;
+            }
+            eprintln!(
+                "torture: {:>5} s  {:>9} operations  {:>8} sections  {:>8} increments  {:>5} faults",
+                began.elapsed().as_secs(),
+                done.operations,
+                done.sections,
+                done.increments,
+                faults
+            );
+        }
+        let targets = [
+            (options.sections, done.sections),
+            (options.increments, done.increments),
+            (options.fault_count, faults),
+        ];
+        let reached = targets
+            .iter()
+            .all(|(target, so_far)| target.is_none_or(|target| *so_far >= target));
+        let has_targets = targets.iter().any(|(target, _)| target.is_some());
+        if (has_targets && reached) || limit.is_some_and(|limit| began.elapsed() >= limit) {
+            return Ok(Vec::new());
+        }
+    }
+}
+
+/// Takes back what still waits in the proxies. Half-open connections are cut: they would last for ever.
+async fn mend(rig: &Rig) {
+    for slot in &rig.fleet.slots {
+        slot.wire.disarm();
+        slot.wire.proxy.cut_all();
+        slot.wire.proxy.resume();
+    }
+    for clock in &rig.server_clocks {
+        clock.step(0);
+    }
+}
+
+/// A database with the tables, and an account that may do what an application may: it can be refused writes, and has
+/// no connection to spare.
+async fn prepare(servers: &Servers, names: u32) -> Result<(String, String, String), Failure> {
+    let node = servers.nodes.first().ok_or("no server")?;
+    let database = format!("torture_{:08x}", rand::rng().random::<u32>());
+    let password = format!("{:032x}", rand::rng().random::<u128>());
+    let account = database.clone();
+    node.run(&format!(
+        "CREATE DATABASE {database} CHARACTER SET utf8mb4;
+         CREATE USER '{account}'@'%' IDENTIFIED BY '{password}';
+         GRANT SELECT, INSERT, UPDATE ON {database}.* TO '{account}'@'%';
+         SET GLOBAL innodb_print_all_deadlocks = 1"
+    ))
+    .await?;
+    let options = node.options()?.database(&database);
+    let client = LockClient::builder(options).connect().await?;
+    client.migrate().await?;
+    client.close(AtClose::Release).await;
+    let mut connection: MySqlConnection = node.administrator().await?;
+    bank::run(&mut connection, &format!("USE {database}")).await?;
+    bank::run(&mut connection, bank::TABLES).await?;
+    for number in 0..names {
+        let sql = format!("INSERT INTO account VALUES ('bank:{number}', 0, 0, 0)");
+        bank::run(&mut connection, &sql).await?;
+    }
+    Ok((database, account, password))
+}
+
+async fn clean_up(rig: &Rig) {
+    if let Some(node) = rig.servers.nodes.first() {
+        let sql = format!(
+            "DROP DATABASE {}; DROP USER '{}'@'%'",
+            rig.database, rig.account
+        );
+        if let Err(error) = node.run(&sql).await {
+            eprintln!("torture: the database {} stays: {error}", rig.database);
+        }
+    }
+}
+
+/// The server's URL with another account and database.
+fn worker_url(url: &str, account: &str, password: &str, database: &str) -> Result<String, Failure> {
+    let unreadable =
+        || format!("{url:?} is not of the form mysql://user:password@host:port/database");
+    let (scheme, rest) = url.split_once("://").ok_or_else(unreadable)?;
+    let (authority, _) = rest.split_once('/').ok_or_else(unreadable)?;
+    let host = authority.rsplit('@').next().unwrap_or(authority);
+    Ok(format!("{scheme}://{account}:{password}@{host}/{database}"))
+}
+
+/// A clock for a worker; without a C compiler there is none, and the fault is left out.
+fn worker_clock() -> Option<Clock> {
+    let compiles = std::process::Command::new("cc")
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success());
+    compiles.then(Clock::here)
+}
+
+fn make_directory(options: &RunOptions, seed: u64) -> std::io::Result<PathBuf> {
+    if let Some(directory) = &options.directory {
+        fs::create_dir_all(directory.parent().unwrap_or(Path::new(".")))?;
+        fs::create_dir(directory)?;
+        return Ok(directory.clone());
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/torture");
+    fs::create_dir_all(&root)?;
+    let workload = format!("{:?}", options.workload).to_lowercase();
+    let directory = root.join(format!("{workload}-{seed}-{}", std::process::id()));
+    fs::create_dir(&directory)?;
+    directory.canonicalize()
+}
+
+fn remove_logs(directory: &Path, workers: u32) {
+    for worker in 1..=workers {
+        // One that was killed before it began has none.
+        let _ = fs::remove_file(crate::log::path(directory, worker));
+    }
+}

@@ -1,0 +1,227 @@
+//! The servers under test: how to reach them as an administrator, and the scripts that start and kill them.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Row};
+use tokio::process::Command;
+
+use crate::wall_clock::Clock;
+
+/// An administrator does not wait longer for an answer.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// One server.
+#[derive(Debug)]
+pub struct Node {
+    /// Its number, from 0.
+    pub number: usize,
+    /// Its URL, as the script that started it gave it.
+    pub url: String,
+    /// Where its scripts are, if it may be killed.
+    pub directory: Option<PathBuf>,
+    /// What its process gets in its environment whenever it starts.
+    variables: Mutex<Vec<(String, PathBuf)>>,
+}
+
+/// All servers of a run.
+#[derive(Debug)]
+pub struct Servers {
+    /// One, or the members of a cluster.
+    pub nodes: Vec<Node>,
+    /// Whether they are MariaDB.
+    pub is_mariadb: bool,
+}
+
+impl Servers {
+    /// What the environment names: `TAG_LOCK_NODE_URLS` and `TAG_LOCK_NODE_DIRS` for a cluster, otherwise
+    /// `DATABASE_URL` and `TAG_LOCK_SERVER_DIR`, as `scripts/with-mysql` sets them.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says what is missing.
+    pub fn from_environment() -> Result<Self, String> {
+        let list = |name: &str| -> Option<Vec<String>> {
+            let value = env::var(name).ok()?;
+            Some(value.split(',').map(str::to_owned).collect())
+        };
+        let urls = list("TAG_LOCK_NODE_URLS")
+            .or_else(|| env::var("DATABASE_URL").ok().map(|url| vec![url]))
+            .ok_or("no server: run this with `scripts/with-mysql cargo run …`")?;
+        let directories = list("TAG_LOCK_NODE_DIRS")
+            .or_else(|| env::var("TAG_LOCK_SERVER_DIR").ok().map(|path| vec![path]))
+            .unwrap_or_default();
+        if !directories.is_empty() && directories.len() != urls.len() {
+            return Err(format!(
+                "TAG_LOCK_NODE_DIRS has {} directories for the {} of TAG_LOCK_NODE_URLS: name one for each",
+                directories.len(),
+                urls.len()
+            ));
+        }
+        let kind = env::var("TAG_LOCK_SERVER_KIND")
+            .map_err(|_| "TAG_LOCK_SERVER_KIND is not set: use mariadb or mysql")?;
+        let nodes = urls.into_iter().enumerate().map(|(number, url)| Node {
+            number,
+            url,
+            directory: directories.get(number).map(PathBuf::from),
+            variables: Mutex::default(),
+        });
+        Ok(Self {
+            nodes: nodes.collect(),
+            is_mariadb: kind == "mariadb",
+        })
+    }
+}
+
+impl Node {
+    /// The options of an administrator's connection.
+    ///
+    /// # Errors
+    ///
+    /// If the URL cannot be read.
+    pub fn options(&self) -> Result<MySqlConnectOptions, sqlx::Error> {
+        Ok(self
+            .url
+            .parse::<MySqlConnectOptions>()?
+            .disable_statement_logging())
+    }
+
+    /// A connection for an administrator.
+    ///
+    /// # Errors
+    ///
+    /// While the server is away.
+    pub async fn administrator(&self) -> Result<MySqlConnection, sqlx::Error> {
+        let options = self.options()?;
+        within(options.connect()).await
+    }
+
+    /// Runs statements as an administrator.
+    ///
+    /// # Errors
+    ///
+    /// While the server is away, and as it gives cause for.
+    pub async fn run(&self, sql: &str) -> Result<(), sqlx::Error> {
+        let mut connection = self.administrator().await?;
+        within(crate::bank::run(&mut connection, sql)).await
+    }
+
+    /// The first column of each row, as numbers.
+    ///
+    /// # Errors
+    ///
+    /// While the server is away, and as it gives cause for.
+    pub async fn numbers(&self, sql: &str) -> Result<Vec<u64>, sqlx::Error> {
+        let mut connection = self.administrator().await?;
+        let query = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+        let rows = within(query.fetch_all(&mut connection)).await?;
+        rows.iter().map(|row| row.try_get_unchecked(0)).collect()
+    }
+
+    /// Whether the server can be killed and started.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.directory.is_some()
+    }
+
+    /// Kills the server with SIGKILL.
+    ///
+    /// # Errors
+    ///
+    /// If its script fails.
+    pub async fn kill(&self) -> io::Result<()> {
+        self.script("kill", &[]).await
+    }
+
+    /// Starts it again.
+    ///
+    /// # Errors
+    ///
+    /// If its script fails.
+    pub async fn start(&self) -> io::Result<()> {
+        let variables = self.lock_variables().clone();
+        self.script("start", &variables).await
+    }
+
+    /// Starts it again with a clock that can be stepped.
+    ///
+    /// # Errors
+    ///
+    /// If its scripts fail, or it runs in a container.
+    pub async fn start_with_clock(&self) -> io::Result<Clock> {
+        let directory = self.directory()?;
+        // The server may see its directory under another path.
+        let settings = fs::read_to_string(directory.join("settings"))?;
+        let setting = |name: &str| {
+            let start = format!("declare -- {name}=\"");
+            let line = settings.lines().find_map(|line| line.strip_prefix(&start));
+            line.and_then(|rest| rest.strip_suffix('"'))
+                .map(str::to_owned)
+        };
+        if setting("CONTAINER").is_some_and(|name| !name.is_empty()) {
+            return Err(io::Error::other(
+                "the clock of a container cannot be stepped: install a server",
+            ));
+        }
+        let inside =
+            setting("INSIDE").ok_or_else(|| io::Error::other("settings without INSIDE"))?;
+        let name = "wall_clock";
+        let clock = Clock::at(&directory.join(name), &Path::new(&inside).join(name));
+        let variables = clock.variables();
+        *self.lock_variables() = variables
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        self.script("stop", &[]).await?;
+        self.start().await?;
+        Ok(clock)
+    }
+
+    /// The directory of its scripts.
+    ///
+    /// # Errors
+    ///
+    /// If it has none.
+    pub fn directory(&self) -> io::Result<&Path> {
+        self.directory.as_deref().ok_or_else(|| {
+            io::Error::other("TAG_LOCK_SERVER_DIR is not set: run this with `scripts/with-mysql`")
+        })
+    }
+
+    async fn script(&self, name: &str, variables: &[(String, PathBuf)]) -> io::Result<()> {
+        // Its standard error is not piped: a server that keeps it open would be waited for.
+        let status = Command::new(self.directory()?.join(name))
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .await?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "{name} of server {} failed ({status}): see error.log in its directory",
+            self.number
+        )))
+    }
+
+    fn lock_variables(&self) -> MutexGuard<'_, Vec<(String, PathBuf)>> {
+        self.variables
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn within<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    match tokio::time::timeout(LIMIT, work).await {
+        Ok(result) => result,
+        Err(_) => Err(sqlx::Error::PoolTimedOut),
+    }
+}

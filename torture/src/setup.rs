@@ -1,0 +1,158 @@
+//! What a run and its workers agree on: written to the run's directory before the first worker starts.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::oracle::Rules;
+
+/// The variable that tells a worker its database. Not an argument: those are for all to see.
+pub const URL: &str = "TORTURE_URL";
+/// The file of unprotected values in a run's directory.
+const SHARED: &str = "shared";
+
+/// What the workers do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// Critical sections over a value that nothing else protects.
+    Mutex,
+    /// Writes to a resource that checks fencing tokens.
+    Fenced,
+    /// A counter as a sequence of tickets.
+    Tickets,
+    /// A counter within bounds.
+    Stock,
+    /// Transactions over accounts that verify their lock.
+    Bank,
+    /// All of these at once.
+    Mixed,
+}
+
+/// How many tasks of a worker do what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shares {
+    /// Tasks of the workload `mutex`.
+    pub mutex: u32,
+    /// Tasks of the workload `fenced`.
+    pub fenced: u32,
+    /// Tasks of the workload `tickets`.
+    pub tickets: u32,
+    /// Tasks of the workload `stock`.
+    pub stock: u32,
+    /// Tasks of the workload `bank`.
+    pub bank: u32,
+}
+
+impl Workload {
+    /// The tasks of one worker.
+    #[must_use]
+    pub fn shares(self) -> Shares {
+        let none = Shares {
+            mutex: 0,
+            fenced: 0,
+            tickets: 0,
+            stock: 0,
+            bank: 0,
+        };
+        match self {
+            Self::Mutex => Shares { mutex: 256, ..none },
+            Self::Fenced => Shares {
+                fenced: 128,
+                ..none
+            },
+            Self::Tickets => Shares {
+                tickets: 600,
+                ..none
+            },
+            Self::Stock => Shares { stock: 300, ..none },
+            // Each has a connection of its own.
+            Self::Bank => Shares { bank: 24, ..none },
+            Self::Mixed => Shares {
+                mutex: 128,
+                fenced: 16,
+                tickets: 240,
+                stock: 32,
+                bank: 8,
+            },
+        }
+    }
+}
+
+/// What a run's workers need to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setup {
+    /// Where everything random comes from.
+    pub seed: u64,
+    /// What the workers do.
+    pub workload: Workload,
+    /// The lease of most locks, in milliseconds.
+    pub ttl_ms: u64,
+    /// How many names each kind of work has: tasks and workers share them.
+    pub names: u32,
+    /// The stocks lie within 0 and this.
+    pub stock: i64,
+    /// Where the resource that checks tokens listens.
+    pub resource: SocketAddr,
+    /// Whether plain leases exclude: not when the server's clock is stepped.
+    pub leases_exclude: bool,
+}
+
+impl Setup {
+    /// The lease of most locks.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl_ms)
+    }
+
+    /// Where the unprotected values are.
+    #[must_use]
+    pub fn shared(directory: &Path) -> PathBuf {
+        directory.join(SHARED)
+    }
+
+    /// Which of the oracle's checks hold.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        Rules {
+            leases_exclude: self.leases_exclude,
+            ..Rules::default()
+        }
+    }
+
+    /// Writes it for the workers.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn write(&self, directory: &Path) -> io::Result<()> {
+        fs::write(path(directory), serde_json::to_vec_pretty(self)?)
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// If the directory is not one of a run.
+    pub fn read(directory: &Path) -> io::Result<Self> {
+        let path = path(directory);
+        let text = fs::read(&path).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!(
+                    "{} cannot be read; is this the directory of a run? {error}",
+                    path.display()
+                ),
+            )
+        })?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+}
+
+fn path(directory: &Path) -> PathBuf {
+    directory.join("setup.json")
+}

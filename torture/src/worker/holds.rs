@@ -1,0 +1,192 @@
+//! Tasks that hold locks: critical sections over unprotected values, and writes to the resource that checks tokens.
+
+use std::time::Duration;
+
+use rand::Rng;
+use tag_lock::{Error, LockGuard};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+use super::task::{Place, Task, fatal, outcome_of};
+use crate::history::{Event, Operation, Outcome};
+use crate::instant::{nanos, now};
+
+const MUTEX: u32 = 0;
+const FENCED: u32 = 1;
+/// When a hold was trusted that `is_held` never said yes for.
+pub(super) const NEVER: u64 = 0;
+/// The longest wait for a lock.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// The longest pause in most critical sections.
+const PAUSE: Duration = Duration::from_millis(2);
+
+impl Task {
+    pub(super) async fn mutex(mut self) {
+        while !self.is_stopped() {
+            let place = self.place(MUTEX, "mutex");
+            let Some(guard) = self.acquire(&place).await else {
+                continue;
+            };
+            let pause = self.pause();
+            let lost = guard.cancellation_token();
+            let token = guard.fencing_token();
+            let worked = tokio::select! {
+                biased;
+                () = lost.cancelled() => false,
+                worked = self.section(&place, token, pause, || guard.is_held()) => worked,
+            };
+            let asked = now();
+            let trusted_until = if worked && guard.is_held() {
+                asked
+            } else {
+                NEVER
+            };
+            self.held(&place, token, trusted_until);
+            self.give_back(&place, guard).await;
+        }
+    }
+
+    pub(super) async fn fenced(mut self) {
+        let mut resource = match TcpStream::connect(self.setup.resource).await {
+            Ok(stream) => BufReader::new(stream),
+            Err(error) => fatal(&format!("the resource cannot be reached: {error}")),
+        };
+        while !self.is_stopped() {
+            let place = self.place(FENCED, "fenced");
+            let Some(guard) = self.acquire(&place).await else {
+                continue;
+            };
+            let token = guard.fencing_token();
+            let mut trusted_until = NEVER;
+            for _ in 0..self.random.random_range(1..=3) {
+                // It does not ask whether it still holds the lock: that is what the token is for.
+                tokio::time::sleep(self.pause()).await;
+                let invoked = self.invoked(&place.name, Operation::FencedWrite { token });
+                let accepted = write(&mut resource, &place.name, token).await;
+                self.ended(&place.name, invoked, Event::FencedWrite { token, accepted });
+                let asked = now();
+                if guard.is_held() {
+                    trusted_until = asked;
+                }
+            }
+            self.held(&place, token, trusted_until);
+            self.give_back(&place, guard).await;
+        }
+    }
+
+    /// How long the work takes: mostly next to nothing, at times longer than the lease without a renewal.
+    fn pause(&mut self) -> Duration {
+        match self.random.random_range(0..1_000) {
+            0..600 => Duration::ZERO,
+            600..997 => self.up_to(PAUSE),
+            _ => self.up_to(self.setup.ttl() * 3 / 2),
+        }
+    }
+
+    /// Acquires in one of the ways in which one can.
+    pub(super) async fn acquire(&mut self, place: &Place) -> Option<LockGuard> {
+        let client = self.client.clone();
+        let mut ttl = self.setup.ttl();
+        let wait = self.up_to(PATIENCE);
+        let way = self.random.random_range(0..100);
+        let impatience = self.up_to(Duration::from_millis(40));
+        let request = client.lock(&place.name).wait(wait);
+        let invoked = self.invoked(&place.name, Operation::Acquire);
+        let answer: Result<Option<LockGuard>, Outcome> = match way {
+            0..82 => told(request.ttl(ttl).acquire().await.map(Some)),
+            82..88 => told(request.ttl(ttl).try_acquire().await),
+            // Not renewed, so never passed on in memory.
+            88..92 => told(request.ttl(ttl).auto_renew(false).acquire().await.map(Some)),
+            92..94 => {
+                ttl /= 2;
+                told(request.ttl(ttl).max_hold(ttl).acquire().await.map(Some))
+            }
+            // The future is dropped somewhere on its way.
+            _ => match tokio::time::timeout(impatience, request.ttl(ttl).acquire()).await {
+                Ok(answer) => told(answer.map(Some)),
+                Err(_) => Err(Outcome::Unknown),
+            },
+        };
+        match answer {
+            Ok(Some(guard)) => {
+                let token = guard.fencing_token();
+                let ttl = nanos(ttl);
+                self.ended(&place.name, invoked, Event::Granted { token, ttl });
+                Some(guard)
+            }
+            Ok(None) => {
+                let outcome = Outcome::Refused;
+                self.ended(&place.name, invoked, Event::NotGranted { outcome });
+                self.rest().await;
+                None
+            }
+            Err(outcome) => {
+                self.ended(&place.name, invoked, Event::NotGranted { outcome });
+                if outcome == Outcome::Failed {
+                    self.rest().await;
+                }
+                None
+            }
+        }
+    }
+
+    /// What was refused at once would be asked for again at once.
+    pub(super) async fn rest(&mut self) {
+        let rest = self.up_to(Duration::from_millis(30));
+        tokio::time::sleep(rest).await;
+    }
+
+    /// Writes until when the hold was trusted.
+    pub(super) fn held(&self, place: &Place, token: u64, trusted_until: u64) {
+        let event = Event::HeldUntil {
+            token,
+            trusted_until,
+        };
+        self.ended(&place.name, now(), event);
+    }
+
+    /// Releases, or drops the guard, or drops the future of the release.
+    pub(super) async fn give_back(&mut self, place: &Place, guard: LockGuard) {
+        let token = guard.fencing_token();
+        let way = self.random.random_range(0..100);
+        if way >= 90 {
+            drop(guard);
+            return;
+        }
+        let invoked = now();
+        let outcome = if way >= 85 {
+            let impatience = self.up_to(Duration::from_millis(5));
+            match tokio::time::timeout(impatience, guard.release()).await {
+                Ok(released) => {
+                    released.map_or_else(|error| outcome_of(&error), |()| Outcome::Done)
+                }
+                Err(_) => Outcome::Unknown,
+            }
+        } else {
+            let released = guard.release().await;
+            released.map_or_else(|error| outcome_of(&error), |()| Outcome::Done)
+        };
+        self.ended(&place.name, invoked, Event::Released { token, outcome });
+    }
+}
+
+fn told(answer: Result<Option<LockGuard>, Error>) -> Result<Option<LockGuard>, Outcome> {
+    answer.map_err(|error| outcome_of(&error))
+}
+
+/// Asks the resource to take a write.
+async fn write(resource: &mut BufReader<TcpStream>, name: &str, token: u64) -> bool {
+    let mut said = String::new();
+    let asked = async {
+        resource
+            .write_all(format!("{name} {token}\n").as_bytes())
+            .await?;
+        resource.read_line(&mut said).await
+    };
+    match asked.await {
+        Ok(_) if said == "1\n" => true,
+        Ok(_) if said == "0\n" => false,
+        Ok(_) => fatal("the resource has gone"),
+        Err(error) => fatal(&format!("the resource does not answer: {error}")),
+    }
+}
