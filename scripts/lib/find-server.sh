@@ -3,12 +3,13 @@
 # Finds a server for scripts/with-mysql, or gets one. The result of find_server:
 #
 #   kind        mariadb or mysql
+#   cluster     galera, group-replication, or empty
 #   place       here (installed), tree (in a directory that we chroot into), or docker
 #   server, client, install_db   the programs, as they are called in that place
 #   tree, image the directory, or Docker's image
 
 # shellcheck disable=SC2034 # read by scripts/with-mysql
-kind='' place='' server='' client='' install_db='' tree='' image=''
+kind='' cluster='' place='' server='' client='' install_db='' tree='' image=''
 
 cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/tag-lock
 
@@ -18,11 +19,13 @@ die() {
     exit 1
 }
 
-# $1: mariadb, mysql, or empty for whatever is there.
+# $1: mariadb, mysql, a cluster of one of them, or empty for whatever is there.
 find_server() {
     case $1 in
         '' | mariadb | mysql) ;;
-        *) die "TAG_LOCK_SERVER=$1 is not supported; use mariadb or mysql" ;;
+        galera) cluster=$1 && set -- mariadb ;;
+        group-replication) cluster=$1 && set -- mysql ;;
+        *) die "TAG_LOCK_SERVER=$1 is not supported; use mariadb, mysql, galera or group-replication" ;;
     esac
     ! use_installed "$1" || return 0
     kind=${1:-mariadb}
