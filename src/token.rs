@@ -1,4 +1,4 @@
-//! Tokens: 128 random bits that say whose a row is.
+//! Tokens: 128 bits that say whose a row is.
 
 use std::fmt;
 
@@ -18,6 +18,13 @@ impl Token {
         let mut bytes: [u8; 16] = rand::random();
         bytes[15] |= 1;
         Self(bytes)
+    }
+
+    /// A random token of which the first four bytes say which client it is from.
+    pub(crate) fn of_client(client: u32) -> Self {
+        let mut token = Self::random();
+        token.0[..4].copy_from_slice(&client.to_be_bytes());
+        token
     }
 
     /// The token that every process derives from the same text, an owner's id for instance: half of
@@ -51,6 +58,14 @@ mod tests {
         assert_eq!(Token::of_text("a"), Token::of_text("a"));
         assert_ne!(Token::of_text("a"), Token::of_text("b"));
         assert_ne!(Token::of_text(""), Token::NONE);
+    }
+
+    #[test]
+    fn a_clients_tokens_begin_alike_and_are_distinct() {
+        let (one, other) = (Token::of_client(0x0102_0304), Token::of_client(0x0102_0304));
+        assert_eq!(one.as_bytes()[..4], [1, 2, 3, 4]);
+        assert_eq!(one.as_bytes()[..4], other.as_bytes()[..4]);
+        assert_ne!(one, other);
     }
 
     #[test]

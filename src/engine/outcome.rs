@@ -78,14 +78,15 @@ pub(crate) fn judge(operation: &Operation, row: Option<&RowState>) -> Verdict {
     };
     match operation {
         Operation::Acquire(acquire) => {
-            let marked = !acquire.reentrant || row.previous == acquire.mark;
+            let marked = acquire.level.is_none_or(|mark| row.previous == mark);
             if row.mine && row.status == ACTIVE && marked {
                 Verdict::Final(Outcome::Granted {
                     fence: row.fence,
                     remaining: row.remaining,
                     wanted: row.wanted,
                 })
-            } else if row.is_free() || (acquire.reentrant && row.mine && row.status == ACTIVE) {
+            } else if row.is_free() || (acquire.level.is_some() && row.mine && row.status == ACTIVE)
+            {
                 Verdict::Busy
             } else {
                 Verdict::Final(Outcome::Held(*row))
@@ -94,7 +95,8 @@ pub(crate) fn judge(operation: &Operation, row: Option<&RowState>) -> Verdict {
         Operation::Release(release) => {
             // Released by this operation, or before by the holder's own transaction.
             let before = row.status != ACTIVE && row.fence == release.used;
-            if row.mine && (row.previous == release.mark || before) {
+            let marked = release.level.is_some_and(|mark| row.previous == mark);
+            if row.mine && (marked || before) {
                 Verdict::Final(released(row))
             } else if row.mine && row.status == ACTIVE && row.fence == release.fence {
                 Verdict::Busy
@@ -180,6 +182,7 @@ mod tests {
         previous: 7,
         count: 1,
         wanted: 0,
+        client: 0,
     };
 
     fn acquire(reentrant: bool) -> Operation {
@@ -187,8 +190,7 @@ mod tests {
             token: Token::random(),
             ttl: 1,
             block: 1,
-            reentrant,
-            mark: 7,
+            level: reentrant.then_some(7),
             description: Arc::from(""),
             held_by: Arc::from(""),
         })
@@ -258,14 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_told_by_its_mark() {
+    fn a_release_is_told_by_what_it_left() {
         let release = Operation::Release(Release {
             token: Token::random(),
             fence: 100,
             used: 98,
             hold: 0,
-            reentrant: false,
-            mark: 7,
+            level: None,
         });
         let free = RowState {
             mine: true,

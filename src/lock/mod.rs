@@ -6,6 +6,7 @@ mod lease;
 mod place;
 pub(crate) mod registry;
 mod request;
+mod rotation;
 mod turn;
 mod watcher;
 

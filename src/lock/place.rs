@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 
 use super::lease::Lease;
 use super::request::Terms;
+use super::rotation::Rotation;
 use super::turn::Turn;
 use crate::clock::{Moment, from_micros};
 use crate::error::Error;
@@ -32,14 +33,10 @@ use crate::sql::reply::RowState;
 const LOOK_FIRST: Duration = Duration::from_millis(1);
 const LOOK_LAST: Duration = Duration::from_millis(100);
 /// How long a process keeps a lock in memory while another one waits for it.
-pub(crate) const SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How long a process that gave way waits for another one to take the lock: longer than the
 /// longest pause between two looks.
 const GIVE_WAY: Duration = Duration::from_millis(150);
-/// By how much a process asks later for each that it lets go first.
-const COURTESY: Duration = Duration::from_millis(2);
-/// No more turns of others are remembered.
-const MOST_TURNS: u32 = 32;
 /// For how long a waiting process is known to wait.
 pub(crate) const WANT: Duration = Duration::from_secs(10);
 
@@ -78,13 +75,7 @@ pub(crate) struct Watch {
     give_way: Option<Moment>,
     /// Until when the others know that we wait.
     wanted: Moment,
-    /// The grant that was seen last, and how many of others were seen since our own last turn.
-    grant: u64,
-    turns: u32,
-    /// The most turns of others between two of ours, lately: about as many as there are processes.
-    rotation: u32,
-    /// Those who have waited longer were let go first this time.
-    courteous: bool,
+    rotation: Rotation,
 }
 
 /// What is to be done.
@@ -111,39 +102,8 @@ pub(crate) struct Place {
     pub(crate) watch: Watch,
 }
 
-/// Rotation: of several processes that wait for one name, the one that has waited longest asks at once
-/// when it becomes free; the others a moment later, in the order in which they had it last.
-impl Watch {
-    fn own_turn(&mut self) {
-        self.rotation = self
-            .turns
-            .max(self.rotation.saturating_sub(1))
-            .min(MOST_TURNS);
-        self.turns = 0;
-        self.courteous = false;
-    }
-
-    fn saw_grant(&mut self, fence: u64) {
-        if fence != self.grant {
-            self.grant = fence;
-            self.turns += 1;
-            self.courteous = false;
-        }
-    }
-
-    /// How long to let those go first that have waited longer; once each time.
-    fn courtesy(&mut self) -> Option<Duration> {
-        let ahead = self.rotation.saturating_sub(self.turns);
-        if ahead == 0 || self.courteous {
-            return None;
-        }
-        self.courteous = true;
-        Some((COURTESY * ahead).min(GIVE_WAY))
-    }
-}
-
 impl Place {
-    pub(crate) fn new(now: Moment) -> Self {
+    pub(crate) fn new(client: u32, now: Moment) -> Self {
         Self {
             waiters: VecDeque::new(),
             state: State::Idle,
@@ -154,10 +114,7 @@ impl Place {
                 next: now,
                 give_way: None,
                 wanted: now,
-                grant: 0,
-                turns: 0,
-                rotation: 0,
-                courteous: false,
+                rotation: Rotation::new(client),
             },
         }
     }
@@ -211,7 +168,7 @@ impl Place {
         self.watch.fence = lease.fence;
         self.watch.changed = now;
         self.watch.give_way = None;
-        self.watch.own_turn();
+        self.watch.rotation.own_turn(now);
         if lease.is_held() && self.hand(&lease) {
             // Levels of one owner do not queue behind each other: each has a place for its request only.
             self.state = match lease.terms.owner {
@@ -334,12 +291,12 @@ impl Place {
         let reentrant = first.is_some_and(|first| first.terms.owner.is_some());
         let free = !held || (reentrant && (self.watch.busy || moved));
         self.note(row, now);
-        if held && let Some(row) = row {
-            self.watch.saw_grant(row.fence);
+        if let Some(row) = row {
+            self.watch.rotation.saw(row.client, now);
         }
         let give_way = self.watch.give_way.is_some_and(|until| until > now);
         if free && !give_way && !self.waiters.is_empty() {
-            if let Some(courtesy) = self.watch.courtesy() {
+            if let Some(courtesy) = self.watch.rotation.courtesy() {
                 self.watch.next = now.after(courtesy);
                 return;
             }

@@ -53,6 +53,8 @@ pub(crate) struct Locks {
     pub(crate) engine: Arc<Engine>,
     /// Who the client is, for others to see.
     held_by: Arc<str>,
+    /// What our tokens begin with.
+    client: u32,
     places: Mutex<Places>,
     pub(crate) keeper: Keeper,
     /// A place has a new time to look.
@@ -68,6 +70,7 @@ impl Locks {
         let locks = Arc::new(Self {
             engine,
             held_by: held_by.into(),
+            client: rand::random(),
             places: Mutex::default(),
             keeper: Keeper::default(),
             watch: Arc::default(),
@@ -120,7 +123,7 @@ impl Locks {
                 return Err(Error::Closed);
             }
             let place = places.map.entry(key.clone());
-            let place = place.or_insert_with(|| Place::new(now));
+            let place = place.or_insert_with(|| Place::new(self.client, now));
             place.enter(waiter, &mut actions).is_some()
         };
         self.carry_out(&key, actions);
@@ -207,13 +210,12 @@ impl Locks {
 
     /// Sends an acquire; its answer comes back to the place.
     fn ask(self: &Arc<Self>, key: &PlaceKey, terms: Terms) {
-        let token = terms.owner.unwrap_or_else(Token::random);
+        let token = terms.owner.unwrap_or_else(|| Token::of_client(self.client));
         let operation = Operation::Acquire(Acquire {
             token,
             ttl: micros(terms.ttl.max(terms.hold_at_least)),
             block: terms.block(),
-            reentrant: terms.owner.is_some(),
-            mark: rand::random(),
+            level: terms.owner.map(|_| rand::random()),
             description: Arc::clone(&terms.description),
             held_by: Arc::clone(&self.held_by),
         });
@@ -352,8 +354,7 @@ impl Locks {
             fence: lease.fence,
             used: lease.current_turn(),
             hold: lease.hold_left(),
-            reentrant: lease.terms.owner.is_some(),
-            mark: rand::random(),
+            level: lease.terms.owner.map(|_| rand::random()),
         });
         let expires = Moment::now()
             .after(lease.trusted_for())

@@ -6,12 +6,12 @@
 //! inserts. A joined `UPDATE` would do the same, but MariaDB creates a temporary table on disk for each
 //! (half of its time for 256 rows), and assigns in no defined order.
 
-use super::literal;
+use super::list::{List, Row};
 use super::operation::{
     Acquire, Change, Count, ForceRelease, Kind, Once, Operation, Release, Renew, Touch, Want,
 };
 use super::packet::{Batch, NO_LIMIT, RowOperation};
-use super::script::{Columns, Script};
+use super::script::Script;
 use super::{FOREVER, NOW, NOW_MICROS};
 use crate::mutant::{self, Mutant};
 
@@ -33,7 +33,7 @@ impl Script {
         let reentrant = batch
             .rows
             .iter()
-            .any(|row| matches!(&row.operation, Operation::Acquire(o) if o.reentrant));
+            .any(|row| matches!(&row.operation, Operation::Acquire(o) if o.level.is_some()));
         // Owners are rare: a batch without one does not evaluate for each row whether it is held by one.
         let mine = "(v.r=1 AND t.holder=v.d AND t.status=1 AND t.deadline>UTC_TIMESTAMP(6))";
         let fence = if mutant::on(Mutant::FenceNotRaised) {
@@ -68,14 +68,14 @@ impl Script {
                 Operation::Acquire(acquire) => Some(acquire),
                 _ => None,
             },
-            "v(n,d,w,b,r,q,x,a)",
+            "ndwbrqxa",
             |columns, o: &Acquire| {
                 columns
                     .bytes(o.token.as_bytes())
                     .number(o.ttl)
                     .number(o.block)
-                    .number(u8::from(o.reentrant))
-                    .number(o.mark)
+                    .number(u8::from(o.level.is_some()))
+                    .number(o.level.unwrap_or_default())
                     .text(&o.description)
                     .text(&o.held_by)
             },
@@ -102,14 +102,14 @@ impl Script {
                 Operation::Release(release) => Some(release),
                 _ => None,
             },
-            "v(n,d,f,g,h,q)",
+            "ndfghq",
             |columns, o: &Release| {
                 columns
                     .bytes(o.token.as_bytes())
                     .number(o.fence)
                     .number(o.used)
                     .number(o.hold)
-                    .number(o.mark)
+                    .number(o.level.unwrap_or_default())
             },
             &[
                 ("status", "IF(t.count>1,1,IF(v.h>0,2,0))"),
@@ -150,7 +150,7 @@ impl Script {
                 Operation::Renew(renew) => Some(renew),
                 _ => None,
             },
-            "v(n,d,f,w)",
+            "ndfw",
             |columns, o: &Renew| {
                 columns
                     .bytes(o.token.as_bytes())
@@ -172,7 +172,7 @@ impl Script {
                 Operation::ForceRelease(force) => Some(force),
                 _ => None,
             },
-            "v(n,d,f)",
+            "ndf",
             |columns, o: &ForceRelease| columns.bytes(o.token.as_bytes()).number(o.fence),
             &[
                 ("holder", "v.d"),
@@ -192,7 +192,7 @@ impl Script {
                 Operation::Want(want) => Some(want),
                 _ => None,
             },
-            "v(n,w)",
+            "nw",
             |columns, o: &Want| columns.number(o.wait),
             &[(
                 "wanted_until",
@@ -216,7 +216,7 @@ impl Script {
                 Operation::Count(count) => Some(count),
                 _ => None,
             },
-            "v(n,d,l,h,a,s,m,e,w,z)",
+            "ndlhasmewz",
             |columns, o: &Count| {
                 let (keeps, step, times, edge) = match o.change {
                     Change::Add { step, times, edge } => (1_u8, step, times, edge),
@@ -276,34 +276,39 @@ impl Script {
             return;
         }
         self.statement(|script| {
-            script.push("UPDATE (");
-            script.list("v(n,d,c,s,l,h,w,y)", &rows, |sql, (row, once)| {
-                literal::text(sql, row.key.name.as_str());
-                Columns(sql)
+            let list = List::new("ndcslhwy", &rows, |entry, (row, once)| {
+                entry
+                    .text(row.key.name.as_str())
                     .bytes(once.token.as_bytes())
                     .text(once.counter.name.as_str())
                     .number(once.delta)
                     .number(once.from)
                     .number(once.to)
                     .number(once.window)
-                    .number(once.retention);
+                    .number(once.retention)
             });
-            script.push(&format!(
-                "SELECT v.n AS n,v.c AS c,v.d AS d,{VALUE} BETWEEN v.l AND v.h AS k,\
-                 IF({VALUE} BETWEEN v.l AND v.h,{VALUE}+v.s,{VALUE}) AS x,\
-                 IF({VALUE} BETWEEN v.l AND v.h,{VALUE}+v.s,t.count) AS y,\
-                 IF({VALUE} BETWEEN v.l AND v.h,{VALUE},t.previous) AS p,\
-                 IF({VALUE} BETWEEN v.l AND v.h,v.d,t.holder) AS h,\
-                 IF({VALUE} BETWEEN v.l AND v.h,\
-                 IF(t.deadline<={NOW} OR (v.w>0 AND t.deadline={FOREVER}),\
-                 IF(v.w>0,TIMESTAMPADD(MICROSECOND,v.w,{NOW}),{FOREVER}),t.deadline),t.deadline) AS e,\
-                 TIMESTAMPADD(MICROSECOND,v.y,{NOW}) AS r FROM v \
-                 STRAIGHT_JOIN t_tag_lock o FORCE INDEX(PRIMARY) \
-                 ON o.lock_name=v.n AND o.kind=3 AND o.slot=0 \
-                 STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                 ON t.lock_name=v.c AND t.kind=2 AND t.slot=0 \
-                 WHERE o.status=0 OR o.deadline<={NOW}"
-            ));
+            script.push("UPDATE (");
+            script.query(
+                &list,
+                &format!(
+                    "SELECT o.lock_name AS n,t.lock_name AS c,v.d AS d,{VALUE} BETWEEN v.l AND v.h AS k,\
+                     IF({VALUE} BETWEEN v.l AND v.h,{VALUE}+v.s,{VALUE}) AS x,\
+                     IF({VALUE} BETWEEN v.l AND v.h,{VALUE}+v.s,t.count) AS y,\
+                     IF({VALUE} BETWEEN v.l AND v.h,{VALUE},t.previous) AS p,\
+                     IF({VALUE} BETWEEN v.l AND v.h,v.d,t.holder) AS h,\
+                     IF({VALUE} BETWEEN v.l AND v.h,\
+                     IF(t.deadline<={NOW} OR (v.w>0 AND t.deadline={FOREVER}),\
+                     IF(v.w>0,TIMESTAMPADD(MICROSECOND,v.w,{NOW}),{FOREVER}),t.deadline),t.deadline) AS e,\
+                     TIMESTAMPADD(MICROSECOND,v.y,{NOW}) AS r"
+                ),
+                (
+                    "t_tag_lock o FORCE INDEX(PRIMARY)",
+                    "o.lock_name=v.n AND o.kind=3 AND o.slot=0",
+                    " STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
+                     ON t.lock_name=v.c AND t.kind=2 AND t.slot=0",
+                ),
+            );
+            script.push(&format!(" AND (o.status=0 OR o.deadline<={NOW})"));
             script.push(NO_LIMIT);
             script.push(batch.mode.lock_rows());
             script.push(&format!(
@@ -327,7 +332,7 @@ impl Script {
                     Operation::Touch(touch) => Some(touch),
                     _ => None,
                 },
-                "v(n)",
+                "n",
                 |columns, _: &Touch| columns,
                 &[],
                 "1",
@@ -336,15 +341,15 @@ impl Script {
     }
 
     /// The statement of one kind of operation, if the batch has any: `columns` writes an entry of the
-    /// list `header`, `values` says what each column becomes, from the entry (`v`) and the row (`t`).
+    /// list whose columns are `letters` (`n` is the name), `values` says what each column becomes, from the entry (`v`) and the row (`t`).
     #[expect(clippy::too_many_arguments, reason = "the parts of one statement")]
     fn change<'b, T>(
         &mut self,
         batch: &'b Batch<'_>,
         kind: Kind,
         select: fn(&'b Operation) -> Option<&'b T>,
-        header: &str,
-        columns: for<'s> fn(Columns<'s>, &T) -> Columns<'s>,
+        letters: &'static str,
+        columns: for<'l> fn(Row<'l>, &T) -> Row<'l>,
         values: &[(&str, &str)],
         condition: &str,
     ) {
@@ -364,22 +369,26 @@ impl Script {
                 script.push(column);
             }
             script.push(") ");
-            script.list(header, &rows, |sql, (row, operation)| {
-                literal::text(sql, row.key.name.as_str());
-                columns(Columns(sql), operation);
+            let list = List::new(letters, &rows, |entry, (row, operation)| {
+                columns(entry.text(row.key.name.as_str()), operation)
             });
-            script.push("SELECT t.lock_name,t.kind,t.slot,");
-            script.push(NOW);
+            let mut select = format!("SELECT t.lock_name,t.kind,t.slot,{NOW}");
             for (_, value) in values {
-                script.push(",");
-                script.push(value);
+                select.push(',');
+                select.push_str(value);
             }
-            script.push(
-                " FROM v STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) ON t.lock_name=v.n AND t.kind=",
+            script.query(
+                &list,
+                &select,
+                (
+                    "t_tag_lock t FORCE INDEX(PRIMARY)",
+                    &format!("t.lock_name=v.n AND t.kind={} AND t.slot=0", kind as u8),
+                    "",
+                ),
             );
-            literal::number(&mut script.sql, kind as u8);
-            script.push(" AND t.slot=0 WHERE ");
-            script.push(condition);
+            script.push(" AND (");
+            list.fill(&mut script.sql, condition);
+            script.push(")");
             script.push(NO_LIMIT);
             script.push(batch.mode.lock_rows());
             script.push(" ON DUPLICATE KEY UPDATE modify_time=VALUES(modify_time)");

@@ -6,6 +6,7 @@
 mod change;
 pub(crate) mod dialect;
 pub(crate) mod inspect;
+mod list;
 mod literal;
 pub(crate) mod operation;
 pub(crate) mod packet;

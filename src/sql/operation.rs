@@ -57,10 +57,9 @@ pub(crate) struct Acquire {
     pub(crate) ttl: i64,
     /// How many fencing tokens the grant reserves, for turns in memory.
     pub(crate) block: u32,
-    /// The token is an owner's: one that holds already goes one level deeper.
-    pub(crate) reentrant: bool,
-    /// Marks this operation among those of the same owner.
-    pub(crate) mark: i64,
+    /// The token is an owner's: one that holds already goes one level deeper. The number marks this
+    /// operation among those of the same owner.
+    pub(crate) level: Option<i64>,
     pub(crate) description: Arc<str>,
     pub(crate) held_by: Arc<str>,
 }
@@ -75,9 +74,8 @@ pub(crate) struct Release {
     pub(crate) used: u64,
     /// The lock stays taken for this much longer.
     pub(crate) hold: i64,
-    /// The token is an owner's: it may have more levels.
-    pub(crate) reentrant: bool,
-    pub(crate) mark: i64,
+    /// The token is an owner's: it may have more levels. The number marks this operation.
+    pub(crate) level: Option<i64>,
 }
 
 /// Moves the deadline of a lease that has not ended.
@@ -189,10 +187,10 @@ impl Operation {
     /// written down with the batch.
     pub(crate) fn needs_record(&self) -> bool {
         match self {
-            Self::Acquire(acquire) => acquire.reentrant,
-            // Nothing tells an owner's levels apart later on. Any other release is told by its mark as long
-            // as nobody has acquired the lock since; its lease knows the rest.
-            Self::Release(release) => release.reentrant,
+            Self::Acquire(acquire) => acquire.level.is_some(),
+            // Nothing tells an owner's levels apart later on. Any other release is told by the fence that it left
+            // as long as nobody has acquired the lock since; its lease knows the rest.
+            Self::Release(release) => release.level.is_some(),
             // An id's row says nothing any more once its retention has ended.
             Self::ForceRelease(_) | Self::Count(_) | Self::Once(_) => true,
             Self::Renew(_) | Self::Want(_) | Self::Touch(_) => false,
@@ -202,8 +200,8 @@ impl Operation {
     /// Whether it may run again although it may have run: its token says what it has done.
     pub(crate) fn is_repeatable(&self) -> bool {
         match self {
-            Self::Acquire(acquire) => !acquire.reentrant,
-            Self::Release(release) => !release.reentrant,
+            Self::Acquire(acquire) => acquire.level.is_none(),
+            Self::Release(release) => release.level.is_none(),
             Self::Renew(_) | Self::Want(_) | Self::Touch(_) => true,
             Self::ForceRelease(_) | Self::Count(_) | Self::Once(_) => false,
         }

@@ -21,6 +21,7 @@
 //! - `LIMIT` keeps MySQL from merging a derived table into an `UPDATE`, which would lose the `SKIP LOCKED`.
 
 use super::dialect::Dialect;
+use super::list::List;
 use super::operation::{Operation, RowKey};
 use super::script::Script;
 use super::{NOW, NOW_MICROS, literal};
@@ -116,17 +117,20 @@ pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect) -> Packet {
     if batch.is_recorded() {
         script.record(batch);
     } else {
-        script.statement(|script| script.select_states(batch.rows));
+        script.statement(|script| script.select_states(batch.rows, ""));
     }
     let (sql, commit) = script.commit();
     Packet { sql, commit }
 }
 
+/// The client that the last holder's token is from.
+const CLIENT: &str = ",CONV(HEX(LEFT(t.holder,4)),16,10)";
+
 /// Writes a query that reads the batch's rows as they are, without a lock.
 pub(crate) fn read(rows: &[RowOperation], dialect: Dialect) -> String {
     let weight: usize = rows.iter().map(RowOperation::weight).sum();
     let mut script = Script::new(dialect, weight);
-    script.statement(|script| script.select_states(rows));
+    script.statement(|script| script.select_states(rows, CLIENT));
     script.sql
 }
 
@@ -234,26 +238,25 @@ impl Script {
             return;
         }
         self.statement(|script| {
+            let list = List::new("nks", &missing, |row, key| {
+                row.text(key.name.as_str())
+                    .number(key.kind as u8)
+                    .text(&key.stripe().to_string())
+            });
             script.push(
                 "INSERT INTO t_tag_lock (lock_name,kind,slot,fence,create_time,modify_time) ",
             );
-            script.list("v(n,k,s)", &missing, |sql, key| {
-                literal::text(sql, key.name.as_str());
-                sql.push(',');
-                literal::number(sql, key.kind as u8);
-                sql.push(',');
-                literal::text(sql, &key.stripe().to_string());
-            });
-            script.push("SELECT v.n,v.k,0,s.count,");
-            script.push(NOW);
-            script.push(",");
-            script.push(NOW);
-            script.push(
-                " FROM v STRAIGHT_JOIN t_tag_lock s FORCE INDEX(PRIMARY) \
-                 ON s.lock_name=v.s AND s.kind=0 AND s.slot=0 \
-                 LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                 ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0 WHERE t.lock_name IS NULL",
+            script.query(
+                &list,
+                &format!("SELECT v.n,v.k,0,s.count,{NOW},{NOW}"),
+                (
+                    "t_tag_lock s FORCE INDEX(PRIMARY)",
+                    "s.lock_name=v.s AND s.kind=0 AND s.slot=0",
+                    " LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
+                     ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
+                ),
             );
+            script.push(" AND t.lock_name IS NULL");
         });
     }
 
@@ -263,7 +266,7 @@ impl Script {
         literal::bytes(&mut id, batch.lane.as_bytes());
         self.statement(|script| {
             script.push("UPDATE t_tag_lock_lane SET results=(");
-            script.select_states(batch.rows);
+            script.select_states(batch.rows, "");
             script.push(") WHERE id=");
             script.push(&id);
         });
@@ -274,26 +277,28 @@ impl Script {
     }
 
     /// Reads the batch's rows without a lock, as the text that [`super::reply::Reply`] decodes.
-    fn select_states(&mut self, rows: &[RowOperation]) {
-        let mut position = 0_usize;
-        self.list("v(i,n,k,d)", rows, |sql, row| {
-            literal::number(sql, u64::try_from(position).unwrap_or_default());
-            position += 1;
-            sql.push(',');
-            literal::text(sql, row.key.name.as_str());
-            sql.push(',');
-            literal::number(sql, row.key.kind as u8);
-            sql.push(',');
-            literal::bytes(sql, row.operation.token().as_bytes());
+    fn select_states(&mut self, rows: &[RowOperation], more: &str) {
+        let entries: Vec<(usize, &RowOperation)> = rows.iter().enumerate().collect();
+        let list = List::new("inkd", &entries, |entry, (position, row)| {
+            entry
+                .number(u64::try_from(*position).unwrap_or_default())
+                .text(row.key.name.as_str())
+                .number(row.key.kind as u8)
+                .bytes(row.operation.token().as_bytes())
         });
-        self.push("SELECT CONCAT(");
-        self.push(NOW_MICROS);
-        self.push(
-            ",';',COALESCE(GROUP_CONCAT(CONCAT_WS(' ',v.i,t.status,t.holder=v.d,t.fence,\
-             TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,\
-             IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),'')) \
-             FROM v STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-             ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
+        self.query(
+            &list,
+            &format!(
+                "SELECT CONCAT({NOW_MICROS},';',COALESCE(GROUP_CONCAT(CONCAT_WS(' ',\
+                 v.i,t.status,t.holder=v.d,t.fence,\
+                 TIMESTAMPDIFF(MICROSECOND,{NOW},t.deadline),t.previous,t.count,\
+                 IF(t.wanted_until>{NOW},TIMESTAMPDIFF(MICROSECOND,{NOW},t.wanted_until),0){more})),''))"
+            ),
+            (
+                "t_tag_lock t FORCE INDEX(PRIMARY)",
+                "t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
+                "",
+            ),
         );
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::dialect::Dialect;
+use super::list::List;
 use super::operation::Kind;
 use super::script::Script;
 use super::{NOW, literal};
@@ -62,15 +63,21 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> (String, usiz
     script.lock_stripes_of(rows.iter().map(|row| row.stripe));
     script.statement(|script| {
         // A derived table of its own: the stripes are locked by now, in their order.
-        script.push("UPDATE (");
-        script.list("v(n,f)", &floors, |sql, (stripe, floor)| {
-            literal::text(sql, &stripe.to_string());
-            sql.push(',');
-            literal::number(sql, *floor);
+        let list = List::new("nf", &floors, |row, (stripe, floor)| {
+            row.text(&stripe.to_string()).number(*floor)
         });
+        script.push("UPDATE (");
+        script.query(
+            &list,
+            "SELECT s.lock_name AS n,v.f AS f",
+            (
+                "t_tag_lock s FORCE INDEX(PRIMARY)",
+                "s.lock_name=v.n AND s.kind=0 AND s.slot=0",
+                "",
+            ),
+        );
         script.push(
-            "SELECT v.n AS n,v.f AS f FROM v LIMIT 1000000) k \
-             STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
+            " LIMIT 1000000) k STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
              ON u.lock_name=k.n AND u.kind=0 AND u.slot=0 SET u.modify_time=",
         );
         script.push(NOW);
@@ -79,19 +86,24 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> (String, usiz
         }
     });
     script.statement(|script| {
-        script.push("DELETE u FROM (");
-        script.list("v(n,k,f)", rows, |sql, row| {
-            literal::text(sql, &row.name);
-            sql.push(',');
-            literal::number(sql, row.kind as u8);
-            sql.push(',');
-            literal::number(sql, row.fence);
+        let list = List::new("nkf", rows, |entry, row| {
+            entry
+                .text(&row.name)
+                .number(row.kind as u8)
+                .number(row.fence)
         });
+        script.push("DELETE u FROM (");
+        script.query(
+            &list,
+            "SELECT t.lock_name AS n,t.kind AS k",
+            (
+                "t_tag_lock t FORCE INDEX(PRIMARY)",
+                "t.lock_name=v.n AND t.kind=v.k AND t.slot=0 AND t.fence=v.f",
+                "",
+            ),
+        );
         script.push(&format!(
-            "SELECT t.lock_name AS n,t.kind AS k FROM v \
-             STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-             ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0 \
-             WHERE t.fence=v.f AND (t.kind=1 AND t.status=0 OR t.deadline<={NOW}) \
+            " AND (t.kind=1 AND t.status=0 OR t.deadline<={NOW}) \
              AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,{NOW})>={age} \
              LIMIT 1000000 FOR UPDATE SKIP LOCKED) k \
              STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \

@@ -1,6 +1,6 @@
 //! A batch's rows as they were read back: one short text for the whole batch.
 //!
-//! `NOW;POSITION STATUS MINE FENCE REMAINING PREVIOUS COUNT WANTED,POSITION …`: positions instead
+//! `NOW;POSITION STATUS MINE FENCE REMAINING PREVIOUS COUNT WANTED [CLIENT],POSITION …`: positions instead
 //! of names keep it small, so that a client that does not read it cannot block the server inside
 //! the transaction. A row that does not exist is left out.
 
@@ -22,6 +22,8 @@ pub(crate) struct RowState {
     pub(crate) previous: i64,
     pub(crate) count: i64,
     pub(crate) wanted: i64,
+    /// The client that the holder's token is from; 0 unless it was asked for.
+    pub(crate) client: u32,
 }
 
 impl RowState {
@@ -61,6 +63,7 @@ impl Reply {
                 previous: fields.next()?.parse().ok()?,
                 count: fields.next()?.parse().ok()?,
                 wanted: fields.next()?.parse().ok()?,
+                client: fields.next().map_or(Ok(0), str::parse).ok()?,
             };
             if fields.next().is_some() {
                 return None;
@@ -96,7 +99,8 @@ mod tests {
                 remaining: -5,
                 previous: 3,
                 count: 4,
-                wanted: 0
+                wanted: 0,
+                client: 0
             })
         );
     }
@@ -107,7 +111,8 @@ mod tests {
             "",
             "17",
             "17;0 1 0 99 -5 3 4",
-            "17;0 1 0 99 -5 3 4 0 0",
+            "17;0 1 0 99 -5 3 4 0 0 0",
+            "17;0 1 0 99 -5 3 4 0 x",
             "17;2 1 0 99 -5 3 4 0",
             "17;0 1 0 99 -5 3 4 0,0 1 0 99 -5 3 4 0",
             "x;",

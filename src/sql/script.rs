@@ -1,32 +1,9 @@
 //! A text of several statements while it is written.
 
 use super::dialect::Dialect;
-use super::literal;
+use super::list::List;
 use crate::mutant::{self, Mutant};
 use crate::stripe::Stripe;
-
-/// Writes the columns of one entry of a list, each behind a comma.
-pub(super) struct Columns<'s>(pub(super) &'s mut String);
-
-impl Columns<'_> {
-    pub(super) fn bytes(self, value: &[u8]) -> Self {
-        self.0.push(',');
-        literal::bytes(self.0, value);
-        self
-    }
-
-    pub(super) fn text(self, value: &str) -> Self {
-        self.0.push(',');
-        literal::text(self.0, value);
-        self
-    }
-
-    pub(super) fn number(self, value: impl Into<i128>) -> Self {
-        self.0.push(',');
-        literal::number(self.0, value);
-        self
-    }
-}
 
 /// A text of several statements while it is written.
 pub(super) struct Script {
@@ -90,45 +67,33 @@ impl Script {
             } else {
                 " FOR UPDATE"
             };
-            let mut stripes = Stripe::all().filter(|stripe| wanted[stripe.index()]);
-            let (first, second) = (stripes.next(), stripes.next());
-            if let (Some(only), None) = (first, second) {
-                script.push("SELECT COUNT(*) FROM t_tag_lock WHERE lock_name=");
-                literal::text(&mut script.sql, &only.to_string());
-                script.push(" AND kind=0 AND slot=0");
-                script.push(lock);
-                return;
-            }
-            let stripes: Vec<Stripe> = first.into_iter().chain(second).chain(stripes).collect();
-            script.list("v(n)", &stripes, |sql, stripe| {
-                literal::text(sql, &stripe.to_string());
-            });
-            script.push(
-                "SELECT COUNT(*) FROM v STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                 ON t.lock_name=v.n AND t.kind=0 AND t.slot=0",
+            let stripes: Vec<Stripe> = Stripe::all()
+                .filter(|stripe| wanted[stripe.index()])
+                .collect();
+            let list = List::new("n", &stripes, |row, stripe| row.text(&stripe.to_string()));
+            script.query(
+                &list,
+                "SELECT COUNT(*)",
+                (
+                    "t_tag_lock t FORCE INDEX(PRIMARY)",
+                    "t.lock_name=v.n AND t.kind=0 AND t.slot=0",
+                    "",
+                ),
             );
             script.push(lock);
         });
     }
 
-    /// `WITH v(…) AS (VALUES …)`: rows of literals, in their order.
-    pub(super) fn list<T>(
+    /// Writes a query: `select` from `list`, from `table`, whose rows are looked up one by one by `key`, and from what
+    /// `joins` names. A further ` AND condition` may follow. In all of them `v.x` is column `x` of the list.
+    pub(super) fn query(
         &mut self,
-        header: &str,
-        rows: &[T],
-        mut write: impl FnMut(&mut String, &T),
+        list: &List,
+        select: &str,
+        (table, key, joins): (&str, &str, &str),
     ) {
-        self.push("WITH ");
-        self.push(header);
-        self.push(" AS (VALUES ");
-        for (position, row) in rows.iter().enumerate() {
-            if position > 0 {
-                self.push(",");
-            }
-            self.push(self.dialect.row());
-            write(&mut self.sql, row);
-            self.push(")");
-        }
-        self.push(") ");
+        list.with(&mut self.sql, self.dialect);
+        list.fill(&mut self.sql, select);
+        list.from(&mut self.sql, table, key, joins);
     }
 }

@@ -1,0 +1,180 @@
+//! Who goes next: of the clients that wait for one name, the one whose last turn is longest ago asks at
+//! once when the lock becomes free; each other one a moment later for every client before it.
+//!
+//! Every client sees the same holders come and go when it looks at the row, so all agree on the order
+//! without a word.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// By how much a client asks later for each that it lets go first: longer than the pause between two
+/// looks, and than an acquire takes.
+const COURTESY: Duration = Duration::from_millis(10);
+/// No client lets others go first for longer.
+const MOST: Duration = Duration::from_millis(150);
+/// A client that was let go first this often and did not come does not wait any more.
+const PASSED_OVER: u32 = 3;
+
+/// Another client that was seen to hold the lock.
+#[derive(Debug)]
+struct Other {
+    client: u32,
+    /// When its last turn was seen.
+    turn: Moment,
+    /// How many turns of clients behind it there were since.
+    passed_over: u32,
+}
+
+/// The order of the clients that wait for one name, as one of them sees it.
+#[derive(Debug)]
+pub(crate) struct Rotation {
+    /// Ourselves.
+    client: u32,
+    /// Our own last turn, if there was one.
+    own: Option<Moment>,
+    others: Vec<Other>,
+    /// Whose turn was seen last.
+    last: u32,
+    /// Those before us were let go first this time.
+    courteous: bool,
+}
+
+impl Rotation {
+    pub(crate) fn new(client: u32) -> Self {
+        Self {
+            client,
+            own: None,
+            others: Vec::new(),
+            last: client,
+            courteous: false,
+        }
+    }
+
+    /// Our own turn begins.
+    pub(crate) fn own_turn(&mut self, now: Moment) {
+        self.pass_over(self.own);
+        self.own = Some(now);
+        self.last = self.client;
+        self.courteous = false;
+    }
+
+    /// This client was seen to hold the lock, or to have held it last.
+    pub(crate) fn saw(&mut self, client: u32, now: Moment) {
+        if client == self.last || client == self.client {
+            return;
+        }
+        let position = self.others.iter().position(|other| other.client == client);
+        let before = position.map(|position| self.others.swap_remove(position).turn);
+        self.pass_over(before);
+        self.others.push(Other {
+            client,
+            turn: now,
+            passed_over: 0,
+        });
+        self.last = client;
+        self.courteous = false;
+    }
+
+    /// Somebody whose last turn was at `turn` has one: those who waited longer were passed over.
+    fn pass_over(&mut self, turn: Option<Moment>) {
+        for other in &mut self.others {
+            if turn.is_some_and(|turn| other.turn < turn) {
+                other.passed_over += 1;
+            }
+        }
+        self.others.retain(|other| other.passed_over < PASSED_OVER);
+    }
+
+    /// The lock is free. How long to let those go first that have waited longer; once each time.
+    pub(crate) fn courtesy(&mut self) -> Option<Duration> {
+        let ahead = |own: Moment| self.others.iter().filter(|other| other.turn < own).count();
+        let ahead = u32::try_from(self.own.map_or(0, ahead)).unwrap_or(u32::MAX);
+        if ahead == 0 || self.courteous {
+            return None;
+        }
+        self.courteous = true;
+        Some(COURTESY.saturating_mul(ahead).min(MOST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(time: i64) -> Moment {
+        Moment::from_micros(time)
+    }
+
+    #[test]
+    fn two_clients_take_turns_without_a_pause() {
+        let mut rotation = Rotation::new(9);
+        for time in 0..10 {
+            rotation.own_turn(at(2 * time));
+            rotation.saw(7, at(2 * time + 1));
+            assert_eq!(rotation.courtesy(), None);
+        }
+    }
+
+    #[test]
+    fn who_waited_longer_goes_first() {
+        let mut rotation = Rotation::new(9);
+        assert_eq!(rotation.courtesy(), None, "a newcomer");
+        rotation.saw(1, at(1));
+        rotation.saw(2, at(2));
+        rotation.saw(3, at(3));
+        rotation.own_turn(at(4));
+        rotation.saw(1, at(5));
+        assert_eq!(rotation.courtesy(), Some(COURTESY * 2));
+        assert_eq!(rotation.courtesy(), None, "once");
+        rotation.saw(2, at(6));
+        assert_eq!(rotation.courtesy(), Some(COURTESY));
+        rotation.saw(2, at(7));
+        assert_eq!(rotation.courtesy(), None, "the same turn");
+        rotation.saw(3, at(8));
+        assert_eq!(rotation.courtesy(), None, "ours");
+    }
+
+    #[test]
+    fn who_does_not_come_is_not_waited_for() {
+        let mut rotation = Rotation::new(9);
+        rotation.saw(1, at(1));
+        rotation.saw(2, at(2));
+        let mut pauses = 0;
+        for time in 1..10 {
+            rotation.own_turn(at(10 * time));
+            rotation.saw(2, at(10 * time + 1));
+            pauses += u32::from(rotation.courtesy().is_some());
+        }
+        assert!((1..=PASSED_OVER).contains(&pauses), "{pauses}");
+    }
+
+    /// Four clients that each follow their own view, one of them sometimes late: nobody is left out for long.
+    #[test]
+    fn all_get_their_turns() {
+        let mut clients: Vec<Rotation> = (0..4).map(Rotation::new).collect();
+        let mut turns = [0; 4];
+        for round in 0..1_000_i64 {
+            let late = usize::try_from(round * 7 % 11).expect("small");
+            let delays = clients.iter_mut().enumerate().map(|(client, rotation)| {
+                let pause = rotation.courtesy().unwrap_or_default();
+                let late = if client == late {
+                    COURTESY * 3
+                } else {
+                    Duration::ZERO
+                };
+                (pause + late, client)
+            });
+            let (_, next) = delays.min().expect("four");
+            turns[next] += 1;
+            for (client, rotation) in clients.iter_mut().enumerate() {
+                if client == next {
+                    rotation.own_turn(at(round + 1));
+                } else {
+                    rotation.saw(u32::try_from(next).expect("small"), at(round + 1));
+                }
+            }
+        }
+        assert!(turns.iter().all(|turns| *turns > 200), "{turns:?}");
+    }
+}
