@@ -6,6 +6,7 @@
 //! and asks the oracle; `mutants` shows that the oracle can see.
 
 pub mod bank;
+pub mod canaries;
 pub mod case;
 pub mod deadlocks;
 pub mod faults;
@@ -15,6 +16,7 @@ pub mod history;
 pub mod instant;
 pub mod log;
 pub mod mutant_build;
+pub mod mutants;
 pub mod nemesis;
 pub mod options;
 pub mod oracle;

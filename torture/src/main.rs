@@ -1,10 +1,11 @@
 //! The torture rig's program.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use tag_lock_torture::options::{Command, Options};
-use tag_lock_torture::{case, mutant_build, run, worker};
+use tag_lock_torture::{case, mutant_build, mutants, run, worker};
 
 /// The status of a run that found something.
 const FOUND: u8 = 1;
@@ -45,7 +46,17 @@ fn work(options: Options) -> Result<bool, Failure> {
             );
             Ok(judged.violations() == 0)
         }
-        Some(Command::Mutants { .. }) => Err("not yet".into()),
+        Some(Command::Mutants { names, limit, seed }) => {
+            if !mutant_build::is_this() {
+                return Err(mutant_build::become_it(None).into());
+            }
+            #[cfg(tag_lock_mutants)]
+            let all = tag_lock::MUTANTS;
+            #[cfg(not(tag_lock_mutants))]
+            let all = &[];
+            let limit = Duration::from_secs(limit);
+            Ok(mutants::run(all, &names, limit, seed)?)
+        }
         None => {
             let run = options.run;
             if run.mutant.is_some() && !mutant_build::is_this() {

@@ -11,6 +11,7 @@ use tag_lock::{AtClose, LockClient};
 use tokio::sync::watch;
 
 use crate::bank;
+use crate::canaries;
 use crate::case::{self, Aftermath};
 use crate::deadlocks::Deadlocks;
 use crate::faults::{Failure, Rig};
@@ -66,6 +67,8 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     setup.write(&directory)?;
     fs::write(Setup::shared(&directory), [])?;
     let (database, account, password) = prepare(&servers, options.names).await?;
+    let first = servers.nodes.first().ok_or("no server")?;
+    let mut findings = canaries::send(&first.options()?.database(&database)).await?;
     let mut fleet = Fleet::new(&directory)?;
     for slot in 0..usize::from(options.workers) {
         let node = slot % servers.nodes.len();
@@ -109,12 +112,13 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     }
     let last = final_state::read(&rig, resource.accepted()).await?;
     let deadlocks = last.deadlocks;
+    findings.extend(rig.fleet.findings());
     let unavailable = rig.unavailable.lock().map(|all| all.clone());
     Aftermath {
         workers: rig.fleet.workers(),
         last,
         unavailable: unavailable.unwrap_or_default(),
-        findings: rig.fleet.findings(),
+        findings,
     }
     .write(&directory)?;
     clean_up(&rig).await;

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::oracle::Rules;
@@ -81,6 +83,22 @@ impl Workload {
             },
         }
     }
+}
+
+/// How many counters each kind of work has: many tasks add to each.
+pub const COUNTERS: u32 = 6;
+
+/// The name of a counter that many tasks use.
+#[must_use]
+pub fn counter(word: &str, random: &mut ChaCha8Rng) -> String {
+    format!("{word}:{}", random.random_range(0..COUNTERS))
+}
+
+/// The stripe of one of them.
+#[must_use]
+pub fn busy_stripe(random: &mut ChaCha8Rng) -> u32 {
+    let word = if random.random() { "tickets" } else { "stock" };
+    crc32fast::hash(counter(word, random).as_bytes()) % 100
 }
 
 /// What a run's workers need to know.

@@ -14,13 +14,11 @@ use tag_lock::{Error, LockClient};
 use crate::history::{Event, Invocation, Operation, Outcome, Record};
 use crate::instant::now;
 use crate::log::Writer;
-use crate::setup::Setup;
+use crate::setup::{self, Setup};
 
 /// Errors of access, syntax, and unknown names:
 /// <https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html>.
 const MISTAKES: [u16; 7] = [1044, 1045, 1054, 1064, 1142, 1146, 1149];
-/// How many counters each kind of work has.
-const COUNTERS: u32 = 6;
 
 /// A worker's log, and how far the worker is.
 pub(super) struct Books {
@@ -118,7 +116,7 @@ impl Task {
 
     /// One of a few counters: many tasks add to each.
     pub(super) fn counter(&mut self, word: &str) -> Arc<str> {
-        format!("{word}:{}", self.random.random_range(0..COUNTERS)).into()
+        setup::counter(word, &mut self.random).into()
     }
 
     /// One of the locks of a kind of work. `kind` tells the kinds' unprotected values apart.

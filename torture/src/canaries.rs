@@ -1,0 +1,178 @@
+//! Checks of one cause and one effect each, before anything is broken: what a random load would meet seldom, or would
+//! not tell apart from a slow server.
+
+use std::time::{Duration, Instant};
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::{ConnectOptions, Connection};
+use tag_lock::{AtClose, Error, LockClient};
+
+use crate::bank::run;
+use crate::faults::Failure;
+
+/// A name, and the stripe that every version of the library puts it under.
+const PINNED: (&str, &str) = ("job", "center_lock_84");
+/// How long something has to stay undone until it counts as held up.
+const HELD_UP: Duration = Duration::from_millis(400);
+/// How long something may take that nothing holds up.
+const AT_ONCE: Duration = Duration::from_millis(900);
+/// How long a transaction keeps its row: longer than every time limit of a row's lock.
+const KEPT: Duration = Duration::from_secs(3);
+/// What depends on the machine being quick is tried again before it is a finding.
+const ATTEMPTS: u32 = 3;
+/// An hour, in the microseconds that tokens are made of.
+const HOUR: u64 = 3_600_000_000;
+
+/// Sends all canaries. What they found is returned.
+///
+/// # Errors
+///
+/// If a canary cannot be sent: nothing is known then.
+pub async fn send(options: &MySqlConnectOptions) -> Result<Vec<String>, Failure> {
+    let mut findings = Vec::new();
+    findings.extend(stripe(options).await?);
+    findings.extend(row(options).await?);
+    findings.extend(floor(options).await?);
+    findings.extend(verification(options).await?);
+    Ok(findings)
+}
+
+async fn client(options: &MySqlConnectOptions) -> Result<LockClient, Error> {
+    // One lane, so that all names share it.
+    LockClient::builder(options.clone())
+        .lanes(1)
+        .connect()
+        .await
+}
+
+/// Nothing is granted while somebody else has its stripe.
+async fn stripe(options: &MySqlConnectOptions) -> Result<Option<String>, Failure> {
+    let (name, stripe) = PINNED;
+    let client = client(options).await?;
+    let mut other = options.connect().await?;
+    let lock = format!(
+        "START TRANSACTION; SELECT 1 FROM t_tag_lock WHERE lock_name = '{stripe}' AND kind = 0 AND slot = 0 FOR UPDATE"
+    );
+    run(&mut other, &lock).await?;
+    let mut acquire = std::pin::pin!(client.lock(name).acquire());
+    let early = tokio::time::timeout(HELD_UP, &mut acquire).await;
+    run(&mut other, "ROLLBACK").await?;
+    let finding = match early {
+        Ok(_) => Some(format!(
+            "stripe: {name:?} was granted while {stripe} was locked"
+        )),
+        Err(_) => {
+            acquire.await?.release().await?;
+            None
+        }
+    };
+    client.close(AtClose::Release).await;
+    Ok(finding)
+}
+
+/// A row that a transaction holds delays nobody who wants another row of the same lane.
+async fn row(options: &MySqlConnectOptions) -> Result<Option<String>, Failure> {
+    let mut slowest = Duration::ZERO;
+    for _ in 0..ATTEMPTS {
+        slowest = beside_a_held_row(options).await?;
+        if slowest < AT_ONCE {
+            return Ok(None);
+        }
+    }
+    Ok(Some(format!(
+        "row: beside a row that a transaction held, another one took {slowest:?}"
+    )))
+}
+
+async fn beside_a_held_row(options: &MySqlConnectOptions) -> Result<Duration, Failure> {
+    let client = client(options).await?;
+    let mut other: MySqlConnection = options.connect().await?;
+    // Both rows are there.
+    for name in ["canary-held", "canary-free"] {
+        client.lock(name).acquire().await?.release().await?;
+    }
+    let mut transaction = other.begin().await?;
+    run(
+        &mut transaction,
+        "SELECT 1 FROM t_tag_lock WHERE lock_name = 'canary-held' AND kind = 1 AND slot = 0 FOR UPDATE",
+    )
+    .await?;
+    let wanting = {
+        let client = client.clone();
+        tokio::spawn(async move { client.lock("canary-held").acquire().await?.release().await })
+    };
+    let began = Instant::now();
+    let mut slowest = Duration::ZERO;
+    while began.elapsed() < KEPT {
+        let asked = Instant::now();
+        client
+            .lock("canary-free")
+            .acquire()
+            .await?
+            .release()
+            .await?;
+        slowest = slowest.max(asked.elapsed());
+    }
+    transaction.rollback().await?;
+    wanting.await??;
+    client.close(AtClose::Release).await;
+    Ok(slowest)
+}
+
+/// Tokens rise across a purge, also when the server's clock is behind them.
+async fn floor(options: &MySqlConnectOptions) -> Result<Option<String>, Failure> {
+    let client = client(options).await?;
+    let mut other = options.connect().await?;
+    let token = async || -> Result<u64, Error> {
+        let guard = client.lock("canary-floor").acquire().await?;
+        let token = guard.fencing_token();
+        guard.release().await?;
+        Ok(token)
+    };
+    let first = token().await?;
+    let change = |what: &str| {
+        format!(
+            "UPDATE t_tag_lock SET {what} WHERE lock_name = 'canary-floor' AND kind = 1 AND slot = 0 AND status = 0"
+        )
+    };
+    // As if the clock had been an hour ahead when the last token was given out.
+    run(&mut other, &change(&format!("fence = fence + {HOUR}"))).await?;
+    let raised = token().await?;
+    run(
+        &mut other,
+        &change("modify_time = modify_time - INTERVAL 2 HOUR"),
+    )
+    .await?;
+    let purged = client.purge(Duration::from_secs(3_600)).await?;
+    let last = token().await?;
+    client.close(AtClose::Release).await;
+    if purged.rows == 0 {
+        return Err("the canary for the floor of tokens was not purged".into());
+    }
+    Ok((raised <= first || last <= raised).then(|| {
+        format!("floor: the tokens {first}, {raised} and, after a purge, {last} do not rise")
+    }))
+}
+
+/// A holder who does not know yet that the lock is another's cannot commit.
+async fn verification(options: &MySqlConnectOptions) -> Result<Option<String>, Failure> {
+    let (first, second) = (client(options).await?, client(options).await?);
+    let mut application = options.connect().await?;
+    let stale = first.lock("canary-verify").acquire().await?;
+    second.force_release("canary-verify").await?;
+    let current = second.lock("canary-verify").acquire().await?;
+    let mut transaction = application.begin().await?;
+    let verified = stale.verify_in(&mut transaction).await;
+    transaction.rollback().await?;
+    current.release().await?;
+    drop(stale);
+    first.close(AtClose::Release).await;
+    second.close(AtClose::Release).await;
+    match verified {
+        Err(Error::LockLost { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+        Ok(()) => Ok(Some(
+            "verification: a holder verified a lock that another one held".to_owned(),
+        )),
+    }
+}

@@ -1,0 +1,146 @@
+//! Shows that the oracle can see: the library is broken on purpose, in one way after another, and each has to be found.
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::mutant_build::VARIABLE;
+use crate::report::Report;
+
+/// How long one round of load lasts: what is broken is mostly found in the first.
+const ROUND: u64 = 12;
+
+/// How a mutant is looked for, if an ordinary run would take long to meet it.
+struct Hunt {
+    workload: &'static str,
+    faults: &'static str,
+    options: &'static [&'static str],
+}
+
+/// What came of it.
+struct Caught {
+    after: Duration,
+    finding: String,
+}
+
+/// An ordinary run.
+const ORDINARY: Hunt = Hunt {
+    workload: "mixed",
+    faults: "default",
+    options: &[],
+};
+
+fn hunt_for(mutant: &str) -> Hunt {
+    let (workload, faults): (_, &'static str) = match mutant {
+        "release-of-others" | "trust-from-reply" | "local-deadline-ignored" => {
+            ("mutex", "worker-stop,partition,delay,cut")
+        }
+        "batch-number-ignored"
+        | "settlement-uncommitted"
+        | "settlement-unlocked"
+        | "blind-retry"
+        | "fenced-is-done" => (
+            "tickets",
+            "late-packet,lost-commit-reply,forwarded-and-cut,lost-packet,cut,kill,slow-stripe",
+        ),
+        "purge-forgets-floor" => ("fenced", "purge"),
+        "verify-unchecked" => ("bank", "server-clock,worker-stop"),
+        "turn-after-verify" => ("bank", "none"),
+        "row-wait" => ("bank", "none"),
+        "unequal-deltas-merged" | "range-unchecked" => ("stock", "none"),
+        _ => return ORDINARY,
+    };
+    Hunt {
+        workload,
+        faults,
+        options: &[],
+    }
+}
+
+/// Runs each mutant until it is caught or `limit` has passed, and prints a table. Whether all were caught.
+///
+/// # Errors
+///
+/// If a run cannot be started, or a name is no mutant's.
+pub fn run(all: &[(&str, &str)], only: &[String], limit: Duration, seed: u64) -> io::Result<bool> {
+    if let Some(unknown) = only
+        .iter()
+        .find(|name| all.iter().all(|(known, _)| known != name))
+    {
+        let known: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+        return Err(io::Error::other(format!(
+            "there is no mutant {unknown:?}; use some of {}",
+            known.join(", ")
+        )));
+    }
+    let chosen = all
+        .iter()
+        .filter(|(name, _)| only.is_empty() || only.iter().any(|wanted| wanted == name));
+    println!("{:<26}{:<8}{:>6}  finding", "mutant", "caught", "after");
+    let (mut caught, mut survived) = (0, 0);
+    for (name, _) in chosen {
+        let (word, after, finding) = match hunt(name, limit, seed)? {
+            Some(found) => {
+                caught += 1;
+                ("yes", format!("{} s", found.after.as_secs()), found.finding)
+            }
+            None => {
+                survived += 1;
+                ("NO", String::new(), String::new())
+            }
+        };
+        println!("{name:<26}{word:<8}{after:>6}  {finding}");
+    }
+    println!("caught: {caught}, survived: {survived}");
+    Ok(survived == 0)
+}
+
+fn hunt(mutant: &str, limit: Duration, seed: u64) -> io::Result<Option<Caught>> {
+    let began = Instant::now();
+    let how = hunt_for(mutant);
+    let mut round = 0;
+    while began.elapsed() < limit {
+        let directory = std::env::temp_dir().join(format!(
+            "tag-lock-mutant-{}-{mutant}-{round}",
+            std::process::id()
+        ));
+        let left = limit.saturating_sub(began.elapsed()).as_secs().max(1);
+        let status = Command::new(std::env::current_exe()?)
+            .args(["--seconds", &ROUND.min(left).to_string()])
+            .args(["--seed", &(seed + round).to_string()])
+            .args(["--workload", how.workload, "--faults", how.faults])
+            .args(how.options)
+            .arg("--directory")
+            .arg(&directory)
+            .env(VARIABLE, mutant)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()?;
+        let found = finding(&directory);
+        // A mutant may break the run itself: that is a finding too, but one that says so.
+        let found = match status.code() {
+            Some(0) => None,
+            Some(1) => Some(found.unwrap_or_else(|| "no report".to_owned())),
+            _ => Some(format!("the run failed: {status}")),
+        };
+        let _ = std::fs::remove_dir_all(&directory);
+        if let Some(finding) = found {
+            let after = began.elapsed();
+            return Ok(Some(Caught { after, finding }));
+        }
+        round += 1;
+    }
+    Ok(None)
+}
+
+/// The kind of the first finding, and the sentence.
+fn finding(directory: &Path) -> Option<String> {
+    let report = Report::read(directory).ok()?;
+    let mut text = report.findings.into_iter().next()?;
+    if let Some((end, _)) = text.char_indices().nth(110) {
+        text.truncate(end);
+        text.push('…');
+    }
+    Some(text)
+}
