@@ -58,7 +58,18 @@ impl fmt::Display for Name {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_name_or_is_not(text in prop_oneof![any::<String>(), ".{250,260} ?"]) {
+            let length = text.chars().count();
+            let valid = (1..=255).contains(&length) && !text.ends_with(' ');
+            prop_assert_eq!(Name::new(&text).is_ok(), valid);
+        }
+    }
 
     #[test]
     fn lengths_count_characters_not_bytes() {

@@ -40,7 +40,23 @@ pub(crate) fn bounds(range: &impl RangeBounds<i64>) -> Result<(i64, i64), Error>
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_start_range_is_where_the_addition_ends_within(
+            delta in prop_oneof![-5..=5_i64, any::<i64>()],
+            bounds in prop_oneof![(-9..=9_i64, -9..=9_i64), any::<(i64, i64)>()],
+            value in prop_oneof![-20..=20_i64, any::<i64>()],
+        ) {
+            let (low, high) = (bounds.0.min(bounds.1), bounds.0.max(bounds.1));
+            let ends = value.checked_add(delta).is_some_and(|end| (low..=high).contains(&end));
+            let range = start_range(delta, low, high);
+            prop_assert_eq!(range.is_some_and(|(from, to)| (from..=to).contains(&value)), ends);
+        }
+    }
 
     #[test]
     fn ranges_of_all_kinds() {

@@ -7,6 +7,8 @@
 pub(crate) mod backoff;
 mod lane;
 pub(crate) mod outcome;
+#[cfg(test)]
+mod properties;
 mod queue;
 mod reader;
 pub(crate) mod request;

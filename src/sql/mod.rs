@@ -10,6 +10,8 @@ mod list;
 mod literal;
 pub(crate) mod operation;
 pub(crate) mod packet;
+#[cfg(test)]
+mod properties;
 pub(crate) mod purge;
 pub(crate) mod reply;
 mod script;

@@ -1,0 +1,251 @@
+//! What holds of every row that a server may answer with, and of every order in which requests come.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::outcome::{Outcome, Verdict, judge};
+use super::queue::{Limits, Waiting};
+use super::request::{Group, Member, Request};
+use super::server_clock::ServerClock;
+use crate::clock::Moment;
+use crate::name::Name;
+use crate::sql::operation::{
+    Acquire, Change, Count, ForceRelease, Once, Operation, Release, Renew, RowKey, Touch, Want,
+};
+use crate::sql::reply::{Reply, RowState};
+use crate::token::Token;
+
+fn counter(name: &str) -> RowKey {
+    RowKey::counter(Name::new(name).expect("a name"))
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let token = Token::random;
+    prop_oneof![
+        (any::<bool>(), any::<i64>()).prop_map(move |(reentrant, mark)| Operation::Acquire(
+            Acquire {
+                token: token(),
+                ttl: 1,
+                block: 1,
+                reentrant,
+                mark,
+                description: Arc::from(""),
+                held_by: Arc::from(""),
+            }
+        )),
+        (any::<u64>(), any::<u64>(), any::<i64>()).prop_map(move |(fence, used, mark)| {
+            Operation::Release(Release {
+                token: token(),
+                fence,
+                used,
+                hold: 0,
+                reentrant: false,
+                mark,
+            })
+        }),
+        any::<u64>().prop_map(move |fence| Operation::Renew(Renew {
+            token: token(),
+            fence,
+            ttl: 1
+        })),
+        any::<u64>().prop_map(move |fence| Operation::ForceRelease(ForceRelease {
+            token: token(),
+            fence
+        })),
+        (any::<i64>(), any::<i64>(), any::<i64>()).prop_map(move |(low, high, step)| {
+            Operation::Count(Count {
+                token: token(),
+                low,
+                high,
+                change: Change::Add {
+                    step,
+                    times: 1,
+                    edge: 0,
+                },
+                window: 0,
+                restart: false,
+            })
+        }),
+        any::<i64>().prop_map(move |delta| Operation::Once(Once {
+            token: token(),
+            counter: counter("c"),
+            delta,
+            from: i64::MIN,
+            to: i64::MAX,
+            window: 0,
+            retention: 1,
+        })),
+        Just(Operation::Want(Want { wait: 1 })),
+        Just(Operation::Touch(Touch)),
+    ]
+}
+
+fn state() -> impl Strategy<Value = RowState> {
+    let numbers = (
+        any::<u64>(),
+        any::<i64>(),
+        any::<i64>(),
+        any::<i64>(),
+        any::<i64>(),
+    );
+    (0_u8..5, any::<bool>(), numbers).prop_map(
+        |(status, mine, (fence, remaining, previous, count, wanted))| RowState {
+            status,
+            mine,
+            fence,
+            remaining,
+            previous,
+            count,
+            wanted,
+        },
+    )
+}
+
+/// One of few rows, some of which are an id with its counter.
+fn request() -> impl Strategy<Value = (RowKey, Request)> {
+    (0..4_u32, 0..4_u32, any::<bool>()).prop_map(|(row, other, urgent)| {
+        let name = |number: u32| Name::new(&format!("n{number}")).expect("a name");
+        match (row, urgent) {
+            (0, _) => {
+                let counter = RowKey::counter(name(other));
+                let once = Once {
+                    token: Token::random(),
+                    counter,
+                    delta: 1,
+                    from: i64::MIN,
+                    to: i64::MAX,
+                    window: 0,
+                    retention: 1,
+                };
+                (
+                    RowKey::once(name(other)),
+                    Request::Operation(Operation::Once(once)),
+                )
+            }
+            (row, true) => {
+                let renew = Renew {
+                    token: Token::random(),
+                    fence: 1,
+                    ttl: 1,
+                };
+                (
+                    RowKey::lock(name(row)),
+                    Request::Operation(Operation::Renew(renew)),
+                )
+            }
+            (row, false) => (
+                RowKey::counter(name(row)),
+                Request::Add {
+                    delta: 1,
+                    window: 0,
+                },
+            ),
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Nothing that stands in a row of somebody else's says that the operation was carried out.
+    #[test]
+    fn only_an_own_row_says_yes(operation in operation(), row in prop::option::of(state())) {
+        let verdict = judge(&operation, row.as_ref());
+        let mine = row.is_some_and(|row| row.mine);
+        if let Verdict::Final(
+            Outcome::Granted { .. } | Outcome::Released { .. } | Outcome::Leased { .. } | Outcome::Counted { .. },
+        ) = &verdict {
+            prop_assert!(mine, "{operation:?}: {verdict:?}");
+        }
+        if let (Verdict::Final(Outcome::Leased { .. }), Some(row)) = (&verdict, row) {
+            prop_assert!(row.remaining > 0);
+        }
+        // What runs again may do so: it changed nothing, or creates its row.
+        if verdict == Verdict::Missing {
+            prop_assert!(row.is_none() && operation.creates());
+        }
+    }
+
+    /// Numbers of any size are decoded as they are, and a counter's members are told without a panic.
+    #[test]
+    fn any_row_is_decoded_as_it_is(row in state(), now: i64, deltas in prop::collection::vec(any::<i64>(), 1..5)) {
+        let text = format!(
+            "{now};0 {} {} {} {} {} {} {}",
+            row.status, u8::from(row.mine), row.fence, row.remaining, row.previous, row.count, row.wanted
+        );
+        let reply = Reply::decode(&text, 1).expect("a reply");
+        prop_assert_eq!((reply.server_now, reply.rows), (now, vec![Some(row)]));
+        for low in [None, Some(i64::MIN)] {
+            let mut waiting = deltas.iter().map(|delta| member(match low {
+                None => Request::Add { delta: *delta, window: 0 },
+                Some(low) => Request::AddWithin { delta: *delta, low, high: i64::MAX, window: 0 },
+            })).collect();
+            while let Some(group) = Group::take(counter("c"), &mut waiting) {
+                let outcome = Outcome::Counted { previous: row.previous, value: row.count };
+                group.finish(&outcome, Moment::now(), false);
+            }
+        }
+    }
+
+    #[test]
+    fn any_clock_of_the_servers_is_taken(readings in prop::collection::vec((any::<i64>(), 0..5_000_u64), 0..8)) {
+        let clock = ServerClock::default();
+        let sent = Moment::now();
+        for (server_now, milliseconds) in readings {
+            let received = sent.after(Duration::from_millis(milliseconds));
+            let _ = clock.observe(server_now, sent, received);
+            let _ = clock.ahead(Duration::from_secs(1));
+        }
+    }
+
+    /// Every request leaves the queue once, no batch has two operations on one row, and none is larger
+    /// than it may be.
+    #[test]
+    fn a_batch_has_one_operation_for_each_row(
+        requests in prop::collection::vec(request(), 0..40),
+        rows in 1_usize..5,
+        put_back in prop::collection::vec(any::<bool>(), 40),
+    ) {
+        let mut waiting = Waiting::default();
+        let mut expected: HashMap<RowKey, usize> = HashMap::new();
+        for (key, request) in &requests {
+            waiting.push(key.clone(), member(request.clone()));
+            *expected.entry(key.clone()).or_default() += 1;
+        }
+        let limits = Limits { rows, bytes: 1 << 20 };
+        let mut again = put_back.into_iter();
+        loop {
+            let batch = waiting.take(limits);
+            if batch.is_empty() {
+                break;
+            }
+            prop_assert!(batch.len() <= rows);
+            let mut changed = HashSet::new();
+            for group in batch {
+                prop_assert!(changed.insert(group.key.clone()), "{:?} twice", group.key);
+                if let Some(second) = group.operation.second() {
+                    prop_assert!(changed.insert(second.clone()), "{second:?} twice");
+                }
+                if again.next() == Some(true) {
+                    waiting.put_back(group);
+                    continue;
+                }
+                let left = expected.get_mut(&group.key).expect("it was asked for");
+                *left -= group.members.len();
+            }
+        }
+        prop_assert!(expected.values().all(|left| *left == 0), "{expected:?}");
+    }
+}
+
+fn member(request: Request) -> Member {
+    Member {
+        request,
+        expires: Moment::now().after(Duration::from_secs(60)),
+        reply: None,
+        alone: false,
+    }
+}

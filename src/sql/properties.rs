@@ -1,0 +1,164 @@
+//! What holds of every packet, whatever names and numbers go into it.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::dialect::Dialect;
+use super::literal;
+use super::operation::{
+    Acquire, Change, Count, ForceRelease, Once, Operation, Release, Renew, RowKey, Touch, Want,
+};
+use super::packet::{Batch, Mode, RowOperation, read, write};
+use crate::name::Name;
+use crate::token::Token;
+
+fn name() -> impl Strategy<Value = Name> {
+    // Any text; whatever quotes, ends or comments out.
+    let text = prop_oneof![any::<String>(), "[';\\\\\"`#/* -]{1,20}x"];
+    text.prop_filter_map("no name", |text| Name::new(&text).ok())
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let number = any::<i64>;
+    let fence = any::<u64>;
+    prop_oneof![
+        (
+            number(),
+            1_u32..=65_536,
+            any::<bool>(),
+            number(),
+            any::<String>(),
+            any::<String>()
+        )
+            .prop_map(|(ttl, block, reentrant, mark, description, held_by)| {
+                Operation::Acquire(Acquire {
+                    token: Token::random(),
+                    ttl,
+                    block,
+                    reentrant,
+                    mark,
+                    description: Arc::from(description),
+                    held_by: Arc::from(held_by),
+                })
+            }),
+        (fence(), fence(), number(), any::<bool>(), number()).prop_map(
+            |(fence, used, hold, reentrant, mark)| Operation::Release(Release {
+                token: Token::random(),
+                fence,
+                used,
+                hold,
+                reentrant,
+                mark,
+            })
+        ),
+        (fence(), number()).prop_map(|(fence, ttl)| Operation::Renew(Renew {
+            token: Token::random(),
+            fence,
+            ttl,
+        })),
+        fence().prop_map(|fence| Operation::ForceRelease(ForceRelease {
+            token: Token::random(),
+            fence,
+        })),
+        number().prop_map(|wait| Operation::Want(Want { wait })),
+        (
+            number(),
+            number(),
+            number(),
+            any::<u32>(),
+            number(),
+            number(),
+            any::<bool>()
+        )
+            .prop_map(
+                |(low, high, step, times, edge, window, restart)| Operation::Count(Count {
+                    token: Token::random(),
+                    low,
+                    high,
+                    change: Change::Add { step, times, edge },
+                    window,
+                    restart,
+                })
+            ),
+        (name(), number(), number(), number()).prop_map(|(counter, delta, from, to)| {
+            Operation::Once(Once {
+                token: Token::random(),
+                counter: RowKey::counter(counter),
+                delta,
+                from,
+                to,
+                window: 0,
+                retention: 1,
+            })
+        }),
+        Just(Operation::Touch(Touch)),
+    ]
+}
+
+fn row() -> impl Strategy<Value = RowOperation> {
+    (name(), operation(), any::<bool>()).prop_map(|(name, operation, create)| {
+        let key = match &operation {
+            Operation::Count(_) => RowKey::counter(name),
+            Operation::Once(_) => RowKey::once(name),
+            _ => RowKey::lock(name),
+        };
+        RowOperation {
+            key,
+            operation,
+            create,
+        }
+    })
+}
+
+/// The statements of a text. A `;` stands between them, and otherwise only as the literal `';'` that a
+/// reply begins with.
+fn statements(sql: &str) -> Vec<String> {
+    let sql = sql.replace("';'", "<>");
+    sql.split(';').map(str::to_owned).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_of_a_users_reaches_the_server_as_itself(text: String) {
+        let mut sql = String::new();
+        literal::text(&mut sql, &text);
+        let digits = sql.strip_prefix("_utf8mb4 x'").and_then(|rest| rest.strip_suffix('\''));
+        let digits = digits.expect("a literal");
+        let pairs: Vec<&[u8]> = digits.as_bytes().chunks(2).collect();
+        let bytes: Vec<u8> = pairs
+            .into_iter()
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).expect("digits"), 16).expect("a byte"))
+            .collect();
+        prop_assert_eq!(bytes, text.as_bytes());
+    }
+
+    #[test]
+    fn a_packet_ends_its_transaction_whatever_is_in_it(
+        rows in prop::collection::vec(row(), 1..6),
+        number in 1..u64::MAX,
+        not_after: i64,
+        wait: bool,
+        mariadb: bool,
+    ) {
+        let dialect = if mariadb { Dialect::MariaDb } else { Dialect::MySql };
+        let mode = if wait { Mode::Wait } else { Mode::Skip };
+        let lane = Token::random();
+        let packet = write(&Batch { lane, number, rows: &rows, mode, not_after }, dialect);
+        prop_assert!(packet.sql.is_ascii());
+        prop_assert!(!packet.sql.contains(['\\', '"', '`', '#']) && !packet.sql.contains("--") && !packet.sql.contains("/*"));
+        let statements = statements(&packet.sql);
+        prop_assert_eq!(&statements[packet.commit], "COMMIT");
+        prop_assert_eq!(statements.iter().filter(|one| *one == "COMMIT").count(), 1);
+        prop_assert!(statements.iter().all(|one| !one.is_empty()));
+        let weight: usize = rows.iter().map(RowOperation::weight).sum();
+        prop_assert!(packet.sql.len() <= weight + 8_192, "{} bytes where {} were expected", packet.sql.len(), weight);
+        // Where rows are waited for, nothing else is.
+        let stripes = statements.iter().any(|one| one.contains("kind=0"));
+        prop_assert_eq!(stripes, !wait);
+        let text = read(&rows, dialect);
+        prop_assert_eq!(self::statements(&text).len(), 1);
+    }
+}
