@@ -30,20 +30,18 @@ fn operation() -> impl Strategy<Value = Operation> {
                 token: token(),
                 ttl: 1,
                 block: 1,
-                reentrant,
-                mark,
+                level: reentrant.then_some(mark),
                 description: Arc::from(""),
                 held_by: Arc::from(""),
             }
         )),
-        (any::<u64>(), any::<u64>(), any::<i64>()).prop_map(move |(fence, used, mark)| {
+        (any::<u64>(), any::<u64>()).prop_map(move |(fence, used)| {
             Operation::Release(Release {
                 token: token(),
                 fence,
                 used,
                 hold: 0,
-                reentrant: false,
-                mark,
+                level: None,
             })
         }),
         any::<u64>().prop_map(move |fence| Operation::Renew(Renew {
@@ -100,6 +98,7 @@ fn state() -> impl Strategy<Value = RowState> {
             previous,
             count,
             wanted,
+            client: 0,
         },
     )
 }

@@ -36,8 +36,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                     token: Token::random(),
                     ttl,
                     block,
-                    reentrant,
-                    mark,
+                    level: reentrant.then_some(mark),
                     description: Arc::from(description),
                     held_by: Arc::from(held_by),
                 })
@@ -48,8 +47,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 fence,
                 used,
                 hold,
-                reentrant,
-                mark,
+                level: reentrant.then_some(mark),
             })
         ),
         (fence(), number()).prop_map(|(fence, ttl)| Operation::Renew(Renew {
