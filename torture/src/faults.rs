@@ -29,7 +29,7 @@ use tokio::sync::watch;
 use crate::deadlocks::Deadlocks;
 use crate::fleet::{Fleet, Slot};
 use crate::history::Unavailable;
-use crate::server::{Node, Servers};
+use crate::server::{Node, Servers, Topology};
 use crate::setup::Setup;
 use crate::wall_clock::Clock;
 
@@ -161,6 +161,14 @@ impl Rig {
     /// A server, at random.
     pub fn any_node(&self, random: &mut ChaCha8Rng) -> &Node {
         &self.servers.nodes[random.random_range(0..self.servers.nodes.len())]
+    }
+
+    /// A server that takes writes, at random.
+    pub fn any_writer(&self, random: &mut ChaCha8Rng) -> &Node {
+        match self.servers.topology {
+            Topology::AllWrite => self.any_node(random),
+            Topology::SinglePrimary => self.servers.writer(),
+        }
     }
 
     /// Counts a fault that struck.

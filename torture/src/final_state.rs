@@ -22,11 +22,7 @@ const SLACK: Duration = Duration::from_millis(500);
 /// If the server does not answer, or a table cannot be read.
 pub async fn read(rig: &Rig, accepted: Vec<(Arc<str>, u64)>) -> Result<FinalState, Failure> {
     tokio::time::sleep(rig.setup.ttl() + SLACK).await;
-    let node = rig
-        .servers
-        .nodes
-        .first()
-        .ok_or("a run has at least one server")?;
+    let node = rig.servers.writer();
     let client = connect(node.options()?.database(&rig.database)).await?;
     let mut state = FinalState {
         accepted,

@@ -8,6 +8,7 @@
 pub mod bank;
 pub mod canaries;
 pub mod case;
+pub mod cluster;
 pub mod deadlocks;
 pub mod faults;
 pub mod final_state;

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::bank;
 use crate::canaries;
 use crate::case::{self, Aftermath};
+use crate::cluster;
 use crate::deadlocks::Deadlocks;
 use crate::faults::{Failure, Rig};
 use crate::final_state;
@@ -23,7 +24,7 @@ use crate::options::RunOptions;
 use crate::proxy::Proxy;
 use crate::report::Report;
 use crate::resource::Resource;
-use crate::server::Servers;
+use crate::server::{Servers, Topology};
 use crate::setup::Setup;
 use crate::wall_clock::Clock;
 
@@ -62,16 +63,19 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         names: options.names,
         stock: STOCK,
         resource: resource.address(),
+        patience_ms: u64::try_from(patience(&servers, faults.is_empty()).as_millis())?,
         leases_exclude: !steps_server_clock,
     };
     setup.write(&directory)?;
     fs::write(Setup::shared(&directory), [])?;
     let (database, account, password) = prepare(&servers, options.names).await?;
-    let first = servers.nodes.first().ok_or("no server")?;
-    let mut findings = canaries::send(&first.options()?.database(&database)).await?;
+    let mut findings = canaries::send(&servers.writer().options()?.database(&database)).await?;
     let mut fleet = Fleet::new(&directory)?;
     for slot in 0..usize::from(options.workers) {
-        let node = slot % servers.nodes.len();
+        let node = match servers.topology {
+            Topology::AllWrite => slot % servers.nodes.len(),
+            Topology::SinglePrimary => servers.writer().number,
+        };
         let proxy = Proxy::before(&servers.nodes[node].url).await?;
         let url = worker_url(&servers.nodes[node].url, &account, &password, &database)?;
         fleet.add(proxy, &url, worker_clock());
@@ -95,6 +99,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     for slot in &rig.fleet.slots {
         rig.fleet.start(slot)?;
     }
+    let following = tokio::spawn(cluster::follow(Arc::clone(&rig)));
     let nemesis = Nemesis::start(&rig, faults)?;
     let began = Instant::now();
     let mut problems = load(&rig, options).await?;
@@ -111,6 +116,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         rig.deadlocks.look(node).await;
     }
     let last = final_state::read(&rig, resource.accepted()).await?;
+    following.abort();
     let deadlocks = last.deadlocks;
     findings.extend(rig.fleet.findings());
     let unavailable = rig.unavailable.lock().map(|all| all.clone());
@@ -126,17 +132,12 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     let judged_in = directory.clone();
     let judged = tokio::task::spawn_blocking(move || case::judge(&judged_in)).await??;
     let done = rig.fleet.progress();
-    let kind = if rig.servers.is_mariadb {
-        "mariadb"
-    } else {
-        "mysql"
-    };
     let report = Report {
         seed,
         workload: options.workload,
         server: match rig.servers.nodes.len() {
-            1 => kind.to_owned(),
-            nodes => format!("{kind}, {nodes} nodes"),
+            1 => rig.servers.kind.clone(),
+            nodes => format!("{}, {nodes} nodes", rig.servers.kind),
         },
         mutant: std::env::var(mutant_build::VARIABLE).ok(),
         seconds,
@@ -238,17 +239,20 @@ async fn mend(rig: &Rig) {
 /// A database with the tables, and an account that may do what an application may: it can be refused writes, and has
 /// no connection to spare.
 async fn prepare(servers: &Servers, names: u32) -> Result<(String, String, String), Failure> {
-    let node = servers.nodes.first().ok_or("no server")?;
+    let node = servers.writer();
     let database = format!("torture_{:08x}", rand::rng().random::<u32>());
     let password = format!("{:032x}", rand::rng().random::<u128>());
     let account = database.clone();
     node.run(&format!(
         "CREATE DATABASE {database} CHARACTER SET utf8mb4;
          CREATE USER '{account}'@'%' IDENTIFIED BY '{password}';
-         GRANT SELECT, INSERT, UPDATE ON {database}.* TO '{account}'@'%';
-         SET GLOBAL innodb_print_all_deadlocks = 1"
+         GRANT SELECT, INSERT, UPDATE ON {database}.* TO '{account}'@'%'"
     ))
     .await?;
+    for node in &servers.nodes {
+        node.run("SET GLOBAL innodb_print_all_deadlocks = 1")
+            .await?;
+    }
     let options = node.options()?.database(&database);
     let client = LockClient::builder(options).connect().await?;
     client.migrate().await?;
@@ -264,14 +268,12 @@ async fn prepare(servers: &Servers, names: u32) -> Result<(String, String, Strin
 }
 
 async fn clean_up(rig: &Rig) {
-    if let Some(node) = rig.servers.nodes.first() {
-        let sql = format!(
-            "DROP DATABASE {}; DROP USER '{}'@'%'",
-            rig.database, rig.account
-        );
-        if let Err(error) = node.run(&sql).await {
-            eprintln!("torture: the database {} stays: {error}", rig.database);
-        }
+    let sql = format!(
+        "DROP DATABASE {}; DROP USER '{}'@'%'",
+        rig.database, rig.account
+    );
+    if let Err(error) = rig.servers.writer().run(&sql).await {
+        eprintln!("torture: the database {} stays: {error}", rig.database);
     }
 }
 
@@ -283,6 +285,16 @@ fn worker_url(url: &str, account: &str, password: &str, database: &str) -> Resul
     let (authority, _) = rest.split_once('/').ok_or_else(unreadable)?;
     let host = authority.rsplit('@').next().unwrap_or(authority);
     Ok(format!("{scheme}://{account}:{password}@{host}/{database}"))
+}
+
+/// How much longer than a ttl one may wait for a lock that nobody holds. A half-open connection costs the time limit of
+/// a packet, at times of several one after another; a failover takes what the cluster takes.
+fn patience(servers: &Servers, is_quiet: bool) -> Duration {
+    Duration::from_secs(match (servers.nodes.len(), is_quiet) {
+        (_, true) => 2,
+        (1, false) => 10,
+        (_, false) => 60,
+    })
 }
 
 /// A clock for a worker; without a C compiler there is none, and the fault is left out.

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,10 +34,25 @@ pub struct Node {
 /// All servers of a run.
 #[derive(Debug)]
 pub struct Servers {
-    /// One, or the members of a cluster.
+    /// As the environment names it.
+    pub kind: String,
+    /// One, or the members of a cluster; never none.
     pub nodes: Vec<Node>,
     /// Whether they are MariaDB.
     pub is_mariadb: bool,
+    /// Which of them take writes.
+    pub topology: Topology,
+    /// The number of the primary, where there is one.
+    pub primary: AtomicUsize,
+}
+
+/// Which servers take writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topology {
+    /// All of them; mostly there is one.
+    AllWrite,
+    /// The primary of a group, which may be another one after a failover.
+    SinglePrimary,
 }
 
 impl Servers {
@@ -64,8 +80,15 @@ impl Servers {
                 urls.len()
             ));
         }
-        let kind = env::var("TAG_LOCK_SERVER_KIND")
-            .map_err(|_| "TAG_LOCK_SERVER_KIND is not set: use mariadb or mysql")?;
+        let kind = env::var("TAG_LOCK_SERVER_KIND").map_err(
+            |_| "TAG_LOCK_SERVER_KIND is not set: use mariadb, mysql, galera or group-replication",
+        )?;
+        let multi_primary = env::var("TAG_LOCK_GROUP").is_ok_and(|group| group == "multi-primary");
+        let topology = if kind == "group-replication" && !multi_primary {
+            Topology::SinglePrimary
+        } else {
+            Topology::AllWrite
+        };
         let nodes = urls.into_iter().enumerate().map(|(number, url)| Node {
             number,
             url,
@@ -74,8 +97,17 @@ impl Servers {
         });
         Ok(Self {
             nodes: nodes.collect(),
-            is_mariadb: kind == "mariadb",
+            is_mariadb: matches!(kind.as_str(), "mariadb" | "galera"),
+            topology,
+            primary: AtomicUsize::new(0),
+            kind,
         })
+    }
+
+    /// A server that takes writes.
+    #[must_use]
+    pub fn writer(&self) -> &Node {
+        &self.nodes[self.primary.load(Ordering::Relaxed)]
     }
 }
 

@@ -116,6 +116,8 @@ pub struct Setup {
     pub stock: i64,
     /// Where the resource that checks tokens listens.
     pub resource: SocketAddr,
+    /// How much longer than a ttl one may wait for a lock that nobody holds, in milliseconds.
+    pub patience_ms: u64,
     /// Whether plain leases exclude: not when the server's clock is stepped.
     pub leases_exclude: bool,
 }
@@ -138,6 +140,7 @@ impl Setup {
     pub fn rules(&self) -> Rules {
         Rules {
             leases_exclude: self.leases_exclude,
+            served_within: Some(self.patience_ms * 1_000_000),
             ..Rules::default()
         }
     }

@@ -48,6 +48,7 @@ use tokio::task::AbortHandle;
 
 use self::state::{Shared, locked};
 
+pub use self::address::host_and_port;
 pub use self::command::{Command, CommandKind};
 pub use self::counters::{Counters, Recorded};
 pub use self::fault::{Fault, FaultKind, Upstream};

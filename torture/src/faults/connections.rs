@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use sqlx::ConnectOptions;
 
 use super::{Failure, Fault, Lane, Rig};
+use crate::bank::run;
 use crate::instant::now;
 
 pub(super) struct Connections;
@@ -34,7 +35,7 @@ impl Fault for Connections {
         random: &'a mut ChaCha8Rng,
     ) -> BoxFuture<'a, Result<bool, Failure>> {
         Box::pin(async move {
-            let node = rig.any_node(random);
+            let node = rig.any_writer(random);
             let before = node.numbers("SELECT @@max_connections").await?;
             let open = node
                 .numbers("SELECT COUNT(*) FROM information_schema.PROCESSLIST")
@@ -42,8 +43,10 @@ impl Fault for Connections {
             let (Some(before), Some(open)) = (before.first(), open.first()) else {
                 return Ok(false);
             };
-            node.run(&format!("SET GLOBAL max_connections = {}", open + FREE))
-                .await?;
+            // Kept, so that nobody takes the place of the one that mends.
+            let mut administrator = node.administrator().await?;
+            let limit = |connections| format!("SET GLOBAL max_connections = {connections}");
+            run(&mut administrator, &limit(open + FREE)).await?;
             // An account without privileges: an administrator has a connection to spare.
             let options = node
                 .options()?
@@ -66,8 +69,7 @@ impl Fault for Connections {
             rig.pause(Duration::from_millis(random.random_range(100..1_500)))
                 .await;
             drop(taken);
-            node.run(&format!("SET GLOBAL max_connections = {before}"))
-                .await?;
+            run(&mut administrator, &limit(*before)).await?;
             rig.note_outage(None, from);
             Ok(full)
         })

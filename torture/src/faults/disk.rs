@@ -49,7 +49,7 @@ impl Fault for DiskFull {
     ) -> BoxFuture<'a, Result<bool, Failure>> {
         Box::pin(async move {
             let from = now();
-            let path = rig.any_node(random).directory()?.join("bystander");
+            let path = rig.any_writer(random).directory()?.join("bystander");
             let filled = path.clone();
             let full = tokio::task::spawn_blocking(move || fill(&filled)).await?;
             rig.pause(Duration::from_secs(2)).await;

@@ -40,7 +40,7 @@ impl Fault for KillSession {
         random: &'a mut ChaCha8Rng,
     ) -> BoxFuture<'a, Result<bool, Failure>> {
         Box::pin(async move {
-            let node = rig.any_node(random);
+            let node = rig.any_writer(random);
             let sessions = rig.sessions(node).await;
             if sessions.is_empty() {
                 return Ok(false);

@@ -31,7 +31,7 @@ impl Fault for Purge {
         random: &'a mut ChaCha8Rng,
     ) -> BoxFuture<'a, Result<bool, Failure>> {
         Box::pin(async move {
-            let node = rig.any_node(random);
+            let node = rig.any_writer(random);
             let number = random.random_range(0..rig.setup.names);
             // Not those that transactions use: a client may rely on it that such a row lives for an hour.
             let kind = if random.random() { "mutex" } else { "fenced" };

@@ -35,7 +35,7 @@ impl Fault for ReadOnly {
         random: &'a mut ChaCha8Rng,
     ) -> BoxFuture<'a, Result<bool, Failure>> {
         Box::pin(async move {
-            let node = rig.any_node(random);
+            let node = rig.any_writer(random);
             let from = now();
             // Waits for transactions that are just committing; not for the workers' account to let it.
             if node.run("SET GLOBAL read_only = 1").await.is_err() {

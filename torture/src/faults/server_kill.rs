@@ -34,7 +34,12 @@ impl Fault for ServerKill {
         random: &'a mut ChaCha8Rng,
     ) -> BoxFuture<'a, Result<bool, Failure>> {
         Box::pin(async move {
-            let node = rig.any_node(random);
+            // Mostly one whose death is noticed.
+            let node = if random.random_range(0..3) > 0 {
+                rig.any_writer(random)
+            } else {
+                rig.any_node(random)
+            };
             rig.deadlocks.look(node).await;
             let from = now();
             node.kill().await?;

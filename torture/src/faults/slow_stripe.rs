@@ -34,7 +34,7 @@ impl Fault for SlowStripe {
         random: &'a mut ChaCha8Rng,
     ) -> BoxFuture<'a, Result<bool, Failure>> {
         Box::pin(async move {
-            let node = rig.any_node(random);
+            let node = rig.any_writer(random);
             // Mostly one that the load needs: the counters are few.
             let stripe = match random.random_range(0..3) {
                 0 => random.random_range(0..STRIPES),

@@ -28,7 +28,7 @@ impl Fault for WaitTimeout {
         random: &'a mut ChaCha8Rng,
     ) -> BoxFuture<'a, Result<bool, Failure>> {
         Box::pin(async move {
-            let node = rig.any_node(random);
+            let node = rig.any_writer(random);
             node.run("SET GLOBAL wait_timeout = 1").await?;
             for slot in &rig.fleet.slots {
                 slot.wire.proxy.cut_all();
