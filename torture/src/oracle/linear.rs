@@ -4,9 +4,10 @@
 //! # Why a window of a correct history is found correct
 //!
 //! - Holds are taken in the order of their tokens: consecutive holds are a consecutive part of any order of the whole.
-//! - Additions are taken by time. Those that were under way at the window's edges, and ambiguous ones, may have happened
-//!   outside of it: the model lets each of them pass without a trace where its value does not fit. The value at the
-//!   window's beginning is the one that its first addition found.
+//! - Where a counter goes one way only, consecutive values are a consecutive part too.
+//! - Otherwise additions are taken by time. Those that were under way at the window's edges, and ambiguous ones, may have
+//!   happened outside of it: the model lets each of them pass without a trace where its value does not fit. The value at
+//!   the window's beginning is the one that its first addition found.
 
 mod counter;
 mod lock;
@@ -21,7 +22,7 @@ use super::finding::{Findings, Kind};
 /// How many operations a window has.
 const SIZE: usize = 200;
 /// How long one may take.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(2);
 
 pub(super) fn check(context: &Context<'_>, findings: &mut Findings) {
     let rules = context.case.rules;

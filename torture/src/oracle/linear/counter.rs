@@ -61,9 +61,76 @@ impl Model for Counter {
 
 /// Checks up to so many windows; how many there were.
 pub(super) fn check(additions: &[Addition<'_>], windows: usize, findings: &mut Findings) -> usize {
-    if windows == 0 || additions.is_empty() {
+    if windows == 0 {
         return 0;
     }
+    let happened = |one: &&Addition<'_>| one.outcome == Outcome::Done || one.is_ambiguous();
+    let rises = additions.iter().filter(happened).any(|one| one.delta > 0);
+    let falls = additions.iter().filter(happened).any(|one| one.delta < 0);
+    if rises && falls {
+        by_time(additions, windows, findings)
+    } else {
+        by_value(additions, windows, findings)
+    }
+}
+
+/// The step of an addition that was acknowledged or refused.
+fn step(one: &Addition<'_>, loose: bool) -> Step {
+    let told = match one.value {
+        Some(value) if one.outcome == Outcome::Done => Told::Value(value),
+        _ => Told::Refused,
+    };
+    Step {
+        delta: one.delta,
+        low: one.low,
+        high: one.high,
+        told,
+        loose,
+    }
+}
+
+/// Consecutive values were taken one after another, and nothing else happened in between.
+fn by_value(additions: &[Addition<'_>], windows: usize, findings: &mut Findings) -> usize {
+    let before = |one: &Addition<'_>| {
+        let value = i128::from(one.value.unwrap_or_default());
+        value - i128::from(one.delta)
+    };
+    let mut known: Vec<&Addition<'_>> = additions
+        .iter()
+        .filter(|one| one.outcome == Outcome::Done && one.value.is_some() && one.delta != 0)
+        .collect();
+    known.sort_by_key(|one| before(one).abs());
+    let mut count = 0;
+    for begin in spread(known.len(), windows) {
+        let end = known.len().min(begin + SIZE);
+        let mut operations = Vec::with_capacity(SIZE + 1);
+        let mut reached = before(known[begin]);
+        if let Ok(start) = i64::try_from(reached) {
+            let start = Step {
+                delta: 0,
+                low: None,
+                high: None,
+                told: Told::Value(start),
+                loose: false,
+            };
+            operations.push(operation::<Counter>(start, 0, 0));
+        }
+        for one in &known[begin..end] {
+            if before(one) != reached {
+                // Something ambiguous happened here, or something wrong.
+                break;
+            }
+            reached += i128::from(one.delta);
+            operations.push(operation(step(one, false), one.invoked, one.returned));
+        }
+        search(&operations, "counter", findings);
+        count += 1;
+    }
+    count
+}
+
+/// What happened between two instants, with all that was still under way at one of them.
+fn by_time(additions: &[Addition<'_>], windows: usize, findings: &mut Findings) -> usize {
     let mut known: Vec<&Addition<'_>> = additions
         .iter()
         .filter(|one| !one.is_ambiguous() && one.outcome != Outcome::Failed)
@@ -83,37 +150,25 @@ pub(super) fn check(additions: &[Addition<'_>], windows: usize, findings: &mut F
             findings.checked("windows with too much that is ambiguous", 1);
             continue;
         }
-        // What was still under way when the window begins may happen in it.
-        let before = known[..begin].iter().filter(|one| one.returned >= from);
         let mut operations = Vec::with_capacity(SIZE + SIZE);
-        for (one, early) in before
-            .map(|one| (one, true))
-            .chain(window.iter().map(|one| (one, false)))
-        {
-            let late = one.returned >= to;
-            let told = match one.value {
-                Some(value) if one.outcome == Outcome::Done => Told::Value(value),
-                _ => Told::Refused,
+        // What was still under way when the window begins may happen in it.
+        for one in known[..begin].iter().filter(|one| one.returned >= from) {
+            let returned = if one.returned >= to {
+                u64::MAX
+            } else {
+                one.returned
             };
-            operations.push(operation::<Counter>(
-                Step {
-                    delta: one.delta,
-                    low: one.low,
-                    high: one.high,
-                    told,
-                    loose: early || late,
-                },
-                if early { from } else { one.invoked },
-                if late { u64::MAX } else { one.returned },
-            ));
+            operations.push(operation::<Counter>(step(one, true), from, returned));
+        }
+        for one in window {
+            let late = one.returned >= to;
+            let returned = if late { u64::MAX } else { one.returned };
+            operations.push(operation(step(one, late), one.invoked, returned));
         }
         for one in &ambiguous[..loose] {
             let step = Step {
-                delta: one.delta,
-                low: one.low,
-                high: one.high,
                 told: Told::Nothing,
-                loose: true,
+                ..step(one, true)
             };
             operations.push(operation(step, one.invoked.max(from), u64::MAX));
         }
