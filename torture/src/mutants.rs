@@ -49,6 +49,8 @@ fn hunt_for(mutant: &str) -> Hunt {
         "turn-after-verify" => ("bank", "none"),
         "row-wait" => ("bank", "none"),
         "unequal-deltas-merged" | "range-unchecked" => ("stock", "none"),
+        // Without faults nobody has to be patient.
+        "renewal-after-release" | "abandoned-grant-kept" => ("mutex", "none"),
         _ => return ORDINARY,
     };
     Hunt {
