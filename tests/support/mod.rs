@@ -35,14 +35,18 @@ pub struct TestDatabase {
 impl TestDatabase {
     /// Creates an empty database.
     pub async fn empty() -> Self {
+        Self::empty_at(&server_url()).await
+    }
+
+    /// Creates an empty database on the server of `base`, a URL.
+    pub async fn empty_at(base: &str) -> Self {
         let name = format!("t{:016x}", rand::random::<u64>());
-        let mut connection = connect(&server_url()).await;
+        let mut connection = connect(base).await;
         run(
             &mut connection,
             &format!("CREATE DATABASE {name} CHARACTER SET utf8mb4"),
         )
         .await;
-        let base = server_url();
         let (head, _) = base.rsplit_once('/').expect("the URL names a database");
         Self {
             url: format!("{head}/{name}"),
@@ -103,7 +107,7 @@ pub async fn number(connection: &mut MySqlConnection, sql: &str) -> i64 {
 
 pub fn is_mariadb() -> bool {
     match std::env::var("TAG_LOCK_SERVER_KIND") {
-        Ok(kind) => kind == "mariadb",
+        Ok(kind) => matches!(kind.as_str(), "mariadb" | "galera"),
         Err(_) => panic!("TAG_LOCK_SERVER_KIND is not set: run `scripts/with-mysql cargo test`"),
     }
 }
