@@ -1,7 +1,7 @@
 //! Counters: every acknowledged addition is there once, every ambiguous one at most once, and the values that were
 //! returned are those of one order. Counters begin at 0.
 
-mod refusals;
+mod limits;
 mod values;
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) fn check(
     }
     sum(additions, last, findings);
     values::check(additions, last, findings);
-    refusals::check(additions, findings);
+    limits::check(additions, findings);
 }
 
 /// An addition that was acknowledged with its value.

@@ -44,6 +44,11 @@ pub(super) const BREAKAGES: &[(&str, Kind, Damage)] = &[
     ("values of a walk changed", Kind::WrongValue, walk_changed),
     ("values swapped", Kind::ValueOutOfOrder, values_swapped),
     (
+        "a value of a walk out of reach",
+        Kind::ValueOutOfOrder,
+        out_of_reach,
+    ),
+    (
         "values of a walk swapped",
         Kind::NotLinearizable,
         walk_swapped,
@@ -338,6 +343,12 @@ fn swap_values(world: &mut World, random: &mut ChaCha8Rng, name: &str, near: u64
 
 fn values_swapped(world: &mut World, random: &mut ChaCha8Rng) -> Option<()> {
     swap_values(world, random, "tickets", u64::MAX / 2)
+}
+
+fn out_of_reach(world: &mut World, _: &mut ChaCha8Rng) -> Option<()> {
+    let mut values = world.records().filter_map(|record| told(record, "stock"));
+    *values.next()? += 1_000_000;
+    Some(())
 }
 
 fn walk_swapped(world: &mut World, random: &mut ChaCha8Rng) -> Option<()> {
