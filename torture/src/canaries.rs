@@ -18,23 +18,34 @@ const HELD_UP: Duration = Duration::from_millis(400);
 const AT_ONCE: Duration = Duration::from_millis(900);
 /// How long a transaction keeps its row: longer than every time limit of a row's lock.
 const KEPT: Duration = Duration::from_secs(3);
+/// How long a canary may take.
+const PATIENCE: Duration = Duration::from_secs(40);
 /// What depends on the machine being quick is tried again before it is a finding.
 const ATTEMPTS: u32 = 3;
 /// An hour, in the microseconds that tokens are made of.
 const HOUR: u64 = 3_600_000_000;
 
-/// Sends all canaries. What they found is returned.
-///
-/// # Errors
-///
-/// If a canary cannot be sent: nothing is known then.
-pub async fn send(options: &MySqlConnectOptions) -> Result<Vec<String>, Failure> {
+/// Sends all canaries. What they found is returned; an error or a wait without end is a finding too, since nothing is
+/// broken yet.
+pub async fn send(options: &MySqlConnectOptions) -> Vec<String> {
     let mut findings = Vec::new();
-    findings.extend(stripe(options).await?);
-    findings.extend(row(options).await?);
-    findings.extend(floor(options).await?);
-    findings.extend(verification(options).await?);
-    Ok(findings)
+    findings.extend(heard("stripe", stripe(options)).await);
+    findings.extend(heard("row", row(options)).await);
+    findings.extend(heard("floor", floor(options)).await);
+    findings.extend(heard("verification", verification(options)).await);
+    findings
+}
+
+async fn heard(
+    name: &str,
+    canary: impl Future<Output = Result<Option<String>, Failure>>,
+) -> Option<String> {
+    match tokio::time::timeout(PATIENCE, canary).await {
+        Ok(Ok(None)) => None,
+        Ok(Ok(Some(finding))) => Some(format!("canary {name}: {finding}")),
+        Ok(Err(error)) => Some(format!("canary {name}: {error}")),
+        Err(_) => Some(format!("canary {name}: no answer within {PATIENCE:?}")),
+    }
 }
 
 async fn client(options: &MySqlConnectOptions) -> Result<LockClient, Error> {
@@ -58,9 +69,7 @@ async fn stripe(options: &MySqlConnectOptions) -> Result<Option<String>, Failure
     let early = tokio::time::timeout(HELD_UP, &mut acquire).await;
     run(&mut other, "ROLLBACK").await?;
     let finding = match early {
-        Ok(_) => Some(format!(
-            "stripe: {name:?} was granted while {stripe} was locked"
-        )),
+        Ok(_) => Some(format!("{name:?} was granted while {stripe} was locked")),
         Err(_) => {
             acquire.await?.release().await?;
             None
@@ -80,7 +89,7 @@ async fn row(options: &MySqlConnectOptions) -> Result<Option<String>, Failure> {
         }
     }
     Ok(Some(format!(
-        "row: beside a row that a transaction held, another one took {slowest:?}"
+        "beside a row that a transaction held, another one took {slowest:?}"
     )))
 }
 
@@ -149,9 +158,8 @@ async fn floor(options: &MySqlConnectOptions) -> Result<Option<String>, Failure>
     if purged.rows == 0 {
         return Err("the canary for the floor of tokens was not purged".into());
     }
-    Ok((raised <= first || last <= raised).then(|| {
-        format!("floor: the tokens {first}, {raised} and, after a purge, {last} do not rise")
-    }))
+    Ok((raised <= first || last <= raised)
+        .then(|| format!("the tokens {first}, {raised} and, after a purge, {last} do not rise")))
 }
 
 /// A holder who does not know yet that the lock is another's cannot commit.
@@ -172,7 +180,7 @@ async fn verification(options: &MySqlConnectOptions) -> Result<Option<String>, F
         Err(Error::LockLost { .. }) => Ok(None),
         Err(error) => Err(error.into()),
         Ok(()) => Ok(Some(
-            "verification: a holder verified a lock that another one held".to_owned(),
+            "a holder verified a lock that another one held".to_owned(),
         )),
     }
 }

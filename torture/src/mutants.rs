@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::mutant_build::VARIABLE;
@@ -11,11 +11,13 @@ use crate::report::Report;
 /// How long one round of load lasts: what is broken is mostly found in the first.
 const ROUND: u64 = 12;
 
+/// How much longer than its load a run may take: workers end, the history is judged.
+const JUDGING: Duration = Duration::from_secs(100);
+
 /// How a mutant is looked for, if an ordinary run would take long to meet it.
 struct Hunt {
     workload: &'static str,
     faults: &'static str,
-    options: &'static [&'static str],
 }
 
 /// What came of it.
@@ -28,7 +30,6 @@ struct Caught {
 const ORDINARY: Hunt = Hunt {
     workload: "mixed",
     faults: "default",
-    options: &[],
 };
 
 fn hunt_for(mutant: &str) -> Hunt {
@@ -53,11 +54,7 @@ fn hunt_for(mutant: &str) -> Hunt {
         "renewal-after-release" | "abandoned-grant-kept" => ("mutex", "none"),
         _ => return ORDINARY,
     };
-    Hunt {
-        workload,
-        faults,
-        options: &[],
-    }
+    Hunt { workload, faults }
 }
 
 /// Runs each mutant until it is caught or `limit` has passed, and prints a table. Whether all were caught.
@@ -108,23 +105,24 @@ fn hunt(mutant: &str, limit: Duration, seed: u64) -> io::Result<Option<Caught>> 
             std::process::id()
         ));
         let left = limit.saturating_sub(began.elapsed()).as_secs().max(1);
-        let status = Command::new(std::env::current_exe()?)
+        let mut child = Command::new(std::env::current_exe()?)
             .args(["--seconds", &ROUND.min(left).to_string()])
             .args(["--seed", &(seed + round).to_string()])
             .args(["--workload", how.workload, "--faults", how.faults])
-            .args(how.options)
             .arg("--directory")
             .arg(&directory)
             .env(VARIABLE, mutant)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .status()?;
+            .spawn()?;
+        let status = wait(&mut child, limit.saturating_sub(began.elapsed()) + JUDGING)?;
         let found = finding(&directory);
         // A mutant may break the run itself: that is a finding too, but one that says so.
-        let found = match status.code() {
+        let found = match status.and_then(|status| status.code()) {
             Some(0) => None,
             Some(1) => Some(found.unwrap_or_else(|| "no report".to_owned())),
-            _ => Some(format!("the run failed: {status}")),
+            Some(code) => Some(format!("the run failed with status {code}")),
+            None => Some("the run does not end".to_owned()),
         };
         let _ = std::fs::remove_dir_all(&directory);
         if let Some(finding) = found {
@@ -133,6 +131,20 @@ fn hunt(mutant: &str, limit: Duration, seed: u64) -> io::Result<Option<Caught>> 
         }
         round += 1;
     }
+    Ok(None)
+}
+
+/// Waits for a process; ends it when it takes too long.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let began = Instant::now();
+    while began.elapsed() < limit {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    child.kill()?;
+    child.wait()?;
     Ok(None)
 }
 

@@ -69,7 +69,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     setup.write(&directory)?;
     fs::write(Setup::shared(&directory), [])?;
     let (database, account, password) = prepare(&servers, options.names).await?;
-    let mut findings = canaries::send(&servers.writer().options()?.database(&database)).await?;
+    let mut findings = canaries::send(&servers.writer().options()?.database(&database)).await;
     let mut fleet = Fleet::new(&directory)?;
     for slot in 0..usize::from(options.workers) {
         let node = match servers.topology {
