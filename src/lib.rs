@@ -2,6 +2,8 @@
 
 mod client;
 mod clock;
+#[cfg(test)]
+mod cost;
 mod counter;
 mod engine;
 mod error;

@@ -5,6 +5,8 @@
 //! guards.
 
 pub(crate) mod backoff;
+#[cfg(test)]
+mod cost;
 mod lane;
 pub(crate) mod outcome;
 #[cfg(test)]

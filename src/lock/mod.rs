@@ -1,8 +1,11 @@
 //! Locks: asking, waiting, holding, renewing, passing on.
 
+#[cfg(test)]
+mod cost;
 mod guard;
 mod keeper;
 mod lease;
+mod pace;
 mod place;
 pub(crate) mod registry;
 mod request;

@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::lease::Lease;
+use super::pace::Pace;
 use super::request::Terms;
 use super::rotation::Rotation;
 use super::turn::Turn;
@@ -28,10 +29,6 @@ use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
 
-/// A waiting process looks at the row again after a sixteenth of the time for which nothing has
-/// changed, within these bounds.
-const LOOK_FIRST: Duration = Duration::from_millis(1);
-const LOOK_LAST: Duration = Duration::from_millis(100);
 /// How long a process keeps a lock in memory while another one waits for it.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How long a process that gave way waits for another one to take the lock: longer than the
@@ -66,7 +63,7 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Watch {
     fence: u64,
-    changed: Moment,
+    pace: Pace,
     /// The last answer was that a transaction holds the row: that says nothing about the lock.
     busy: bool,
     /// When to look again.
@@ -109,7 +106,7 @@ impl Place {
             state: State::Idle,
             watch: Watch {
                 fence: 0,
-                changed: now,
+                pace: Pace::new(now),
                 busy: false,
                 next: now,
                 give_way: None,
@@ -166,7 +163,7 @@ impl Place {
     /// The server granted the lock.
     pub(crate) fn granted(&mut self, lease: Arc<Lease>, now: Moment, actions: &mut Vec<Action>) {
         self.watch.fence = lease.fence;
-        self.watch.changed = now;
+        self.watch.pace.own(now);
         self.watch.give_way = None;
         self.watch.rotation.own_turn(now);
         if lease.is_held() && self.hand(&lease) {
@@ -251,14 +248,15 @@ impl Place {
     /// Takes in what the row shows, and sets the time of the next look.
     fn note(&mut self, row: Option<&RowState>, now: Moment) {
         let watch = &mut self.watch;
-        if let Some(row) = row
-            && row.fence != watch.fence
-        {
-            watch.fence = row.fence;
-            watch.changed = now;
-            watch.give_way = None;
+        if let Some(row) = row {
+            let moved = row.fence != watch.fence;
+            watch.pace.saw(!row.is_free(), moved, now);
+            if moved {
+                watch.fence = row.fence;
+                watch.give_way = None;
+            }
         }
-        let pause = (now.since(watch.changed) / 16).clamp(LOOK_FIRST, LOOK_LAST);
+        let pause = watch.pace.pause(watch.rotation.is_next(), now);
         watch.next = now.after(pause);
         if let Some(row) = row
             && row.remaining > 0
@@ -290,10 +288,10 @@ impl Place {
         let first = self.waiters.front();
         let reentrant = first.is_some_and(|first| first.terms.owner.is_some());
         let free = !held || (reentrant && (self.watch.busy || moved));
-        self.note(row, now);
         if let Some(row) = row {
             self.watch.rotation.saw(row.client, now);
         }
+        self.note(row, now);
         let give_way = self.watch.give_way.is_some_and(|until| until > now);
         if free && !give_way && !self.waiters.is_empty() {
             if let Some(courtesy) = self.watch.rotation.courtesy() {
@@ -362,9 +360,9 @@ impl Place {
         if wanted {
             // Another process waits: it goes first, once, unless it does not come.
             self.watch.fence = fence.unwrap_or(self.watch.fence);
-            self.watch.changed = now;
+            self.watch.pace.own(now);
             self.watch.give_way = Some(now.after(GIVE_WAY));
-            self.watch.next = now.after(LOOK_FIRST);
+            self.watch.next = now.after(self.watch.pace.pause(false, now));
             self.state = State::Watching;
             actions.push(Action::Watch);
         } else {

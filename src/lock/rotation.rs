@@ -86,10 +86,20 @@ impl Rotation {
         self.others.retain(|other| other.passed_over < PASSED_OVER);
     }
 
+    /// How many clients have waited longer than we have.
+    fn ahead(&self) -> usize {
+        let before = |own: Moment| self.others.iter().filter(|other| other.turn < own).count();
+        self.own.map_or(0, before)
+    }
+
+    /// Nobody has waited longer than we have.
+    pub(crate) fn is_next(&self) -> bool {
+        self.ahead() == 0
+    }
+
     /// The lock is free. How long to let those go first that have waited longer; once each time.
     pub(crate) fn courtesy(&mut self) -> Option<Duration> {
-        let ahead = |own: Moment| self.others.iter().filter(|other| other.turn < own).count();
-        let ahead = u32::try_from(self.own.map_or(0, ahead)).unwrap_or(u32::MAX);
+        let ahead = u32::try_from(self.ahead()).unwrap_or(u32::MAX);
         if ahead == 0 || self.courteous {
             return None;
         }

@@ -1,0 +1,112 @@
+//! What the pure parts cost, by fixed work: bytes and statements for the server to parse, allocations of
+//! our own. No clock: the numbers are the same on every machine, so that a change which makes
+//! something dearer is seen at once. Where one is raised on purpose, raise it here.
+
+use std::sync::Arc;
+
+use allocation_counter::measure;
+
+use crate::name::Name;
+use crate::sql::dialect::Dialect;
+use crate::sql::operation::{Acquire, Operation, Release, RowKey};
+use crate::sql::packet::{self, Batch, Mode, Packet, RowOperation};
+use crate::sql::reply::Reply;
+use crate::token::Token;
+
+/// What `work` allocates, and what it returns.
+pub(crate) fn allocations<T>(work: impl FnOnce() -> T) -> (u64, T) {
+    let (mut work, mut result) = (Some(work), None);
+    let counted = measure(|| result = work.take().map(|work| work()));
+    (counted.count_total, result.expect("it ran"))
+}
+
+fn rows(number: usize, operation: impl Fn() -> Operation) -> Vec<RowOperation> {
+    (0..number)
+        .map(|number| RowOperation {
+            key: RowKey::lock(Name::new(&format!("order:{number:08}")).expect("a name")),
+            operation: operation(),
+            create: false,
+        })
+        .collect()
+}
+
+fn acquire() -> Operation {
+    Operation::Acquire(Acquire {
+        token: Token::random(),
+        ttl: 30_000_000,
+        block: 65_536,
+        level: None,
+        description: Arc::from("nightly report"),
+        held_by: Arc::from("web-1/4711"),
+    })
+}
+
+fn release() -> Operation {
+    Operation::Release(Release {
+        token: Token::random(),
+        fence: 1_790_000_000_000_000,
+        used: 1_790_000_000_000_000 - 65_535,
+        hold: 0,
+        level: None,
+    })
+}
+
+fn write(rows: &[RowOperation]) -> Packet {
+    let batch = Batch {
+        lane: Token::random(),
+        number: 1_000_000,
+        rows,
+        mode: Mode::Skip,
+        not_after: 1_790_000_000_000_000,
+    };
+    packet::write(&batch, Dialect::MariaDb)
+}
+
+/// A figure that may fall, and not rise.
+pub(crate) fn at_most(what: &str, figure: u64, limit: u64) {
+    println!("{what}: {figure} of {limit}");
+    assert!(figure <= limit, "{what} is {figure}, more than {limit}");
+}
+
+fn len(packet: &Packet) -> u64 {
+    u64::try_from(packet.sql.len()).expect("small")
+}
+
+#[test]
+fn a_packet_for_one_lock_is_five_short_statements() {
+    for (what, rows) in [("acquire", rows(1, acquire)), ("release", rows(1, release))] {
+        let (allocations, packet) = allocations(|| write(&rows));
+        assert_eq!(packet.commit, 4, "{}", packet.sql);
+        assert!(!packet.sql.contains("WITH"), "{}", packet.sql);
+        at_most(&format!("bytes of one {what}"), len(&packet), 1_900);
+        at_most(&format!("allocations of one {what}"), allocations, 46);
+    }
+}
+
+#[test]
+fn a_further_row_of_a_packet_is_two_lookups() {
+    for (what, operation, limit) in [
+        ("acquire", acquire as fn() -> Operation, 180),
+        ("release", release, 180),
+    ] {
+        let (few, many) = (rows(100, operation), rows(200, operation));
+        let (allocations_few, packet_few) = allocations(|| write(&few));
+        let (allocations_many, packet_many) = allocations(|| write(&many));
+        // The stripes of 200 names are some more than those of 100.
+        let bytes = len(&packet_many) - len(&packet_few);
+        at_most(&format!("bytes of 100 more {what}s"), bytes, 100 * limit);
+        let more = allocations_many - allocations_few;
+        at_most(&format!("allocations of 100 more {what}s"), more, 60);
+    }
+}
+
+#[test]
+fn a_reply_is_decoded_without_allocations_for_its_rows() {
+    let rows: Vec<String> = (0..1_000)
+        .map(|row| format!("{row} 1 1 1790000000000000 29999000 0 1 0"))
+        .collect();
+    let text = format!("1790000000000000;{}", rows.join(","));
+    let (allocations, reply) = allocations(|| Reply::decode(&text, 1_000));
+    assert_eq!(reply.expect("a reply").rows.len(), 1_000);
+    at_most("allocations of decoding 1,000 rows", allocations, 2);
+}
