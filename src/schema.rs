@@ -19,6 +19,11 @@ use crate::sql::server_error::code_of;
 const TABLE: &str = "t_tag_lock_migrations";
 /// Two processes may start at once; the second one waits for so long.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How often it is tried, while another process is at it.
+const ATTEMPTS: u32 = 20;
+/// What a migration meets when another one runs on another node of a cluster: its note is there, or its
+/// table not yet; or the other's commit came first.
+const ANOTHER: [u16; 7] = [1062, 1146, 1050, 1180, 1205, 1213, 3101];
 /// The server's error for a function that it does not support: Galera has no `GET_LOCK`.
 const NOT_SUPPORTED: u16 = 1235;
 
@@ -78,9 +83,9 @@ async fn run(connection: &mut MySqlConnection, locked: bool) -> Result<(), Error
     );
     migrator.set_locking(false);
     migrator.dangerous_set_table_name(TABLE);
-    // Without a lock another process may be at it: its notes look like a run that was cut off, until
-    // they do not. With the lock one more attempt is enough.
-    let mut attempts = if locked { 2 } else { 20 };
+    // Another process may be at it: where there is no lock, and on another node of a cluster, whose nodes
+    // have locks of their own. Its notes look like a run that was cut off, until they do not.
+    let mut attempts = ATTEMPTS;
     loop {
         attempts -= 1;
         match migrator.run_direct(None, connection, false).await {
@@ -103,15 +108,17 @@ async fn run(connection: &mut MySqlConnection, locked: bool) -> Result<(), Error
                     .await
                     .map_err(Error::from_sqlx)?;
             }
-            Err(_) if !locked => tokio::time::sleep(PATIENCE / 400).await,
-            Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => {
+            Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _))
+                if code_of(&error).is_none_or(|code| !ANOTHER.contains(&code)) =>
+            {
                 return Err(Error::from_sqlx(error));
             }
-            Err(error) => {
+            Err(MigrateError::VersionMismatch(version)) => {
                 return Err(Error::Migrate {
-                    source: Arc::new(error),
+                    source: Arc::new(MigrateError::VersionMismatch(version)),
                 });
             }
+            Err(_) => tokio::time::sleep(PATIENCE / 400).await,
         }
     }
 }

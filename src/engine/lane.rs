@@ -218,6 +218,16 @@ impl Lane {
                 }
                 Attempt::Done
             }
+            Err(Failure::RolledBack {
+                meaning: Meaning::NumberUsed,
+                error,
+            }) => {
+                // By this batch itself, if a server took back a commit that its cluster has kept; otherwise the
+                // settlement says that it never ran.
+                telemetry::unknown_outcome(number, &error);
+                self.settle(batch, sent, number);
+                Attempt::Done
+            }
             Err(Failure::RolledBack { meaning, error }) => self.rolled_back(batch, meaning, error),
             Err(Failure::Unknown(error)) => {
                 telemetry::unknown_outcome(number, &error);
@@ -246,10 +256,6 @@ impl Lane {
                 }
                 Attempt::Again(batch)
             }
-            Meaning::NumberUsed => {
-                self.registration = None;
-                Attempt::Again(batch)
-            }
             Meaning::ReadOnly | Meaning::Gone => Attempt::Offline(batch, Error::from_sqlx(error)),
             Meaning::Refused if batch.len() > 1 => {
                 // One of them displeases the server: halve until it stands alone.
@@ -257,7 +263,7 @@ impl Lane {
                 self.queue.put_back(rest);
                 Attempt::Again(batch)
             }
-            Meaning::Hopeless | Meaning::Refused => {
+            Meaning::Hopeless | Meaning::Refused | Meaning::NumberUsed => {
                 let error = Error::from_sqlx(error);
                 for group in batch {
                     group.fail(&error);

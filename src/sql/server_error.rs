@@ -21,6 +21,9 @@ pub(crate) const LOCK_NOWAIT: u16 = 3572;
 pub(crate) const DEADLOCK: u16 = 1213;
 /// Group Replication found a conflict: the transaction was rolled back.
 pub(crate) const TRANSACTION_ROLLBACK_DURING_COMMIT: u16 = 3101;
+/// Group Replication, at the end of a statement: a change from another member came first, and the transaction
+/// was rolled back. From `COMMIT` itself it may be anything.
+pub(crate) const ERROR_DURING_COMMIT: u16 = 1180;
 /// MariaDB: the row changed after the transaction's snapshot.
 pub(crate) const CHECKREAD: u16 = 1020;
 /// `KILL QUERY`.
@@ -43,8 +46,13 @@ pub(crate) const OPTION_PREVENTS_STATEMENT: u16 = 1290;
 pub(crate) const TRANSACTION_READ_ONLY: u16 = 1792;
 /// The server's data are read-only.
 pub(crate) const READ_ONLY_MODE: u16 = 1836;
-/// Group Replication: the plugin is stopping, or the member left the group.
+/// Group Replication: the plugin is stopping, or the member left the group. From `COMMIT` it says nothing
+/// about the transaction, which the others may have committed.
 pub(crate) const BEFORE_COMMIT_HOOK: u16 = 3100;
+/// Group Replication holds statements back: a new primary applies what the old one has committed, or the
+/// session waits for what the others have (`group_replication_consistency`). It does so for at most
+/// `wait_timeout`, which is a second inside a packet; or the member is not fit for it.
+pub(crate) const GROUP_HOLD: [u16; 7] = [3781, 3782, 3783, 3796, 3797, 3798, 3799];
 /// Galera: the node is not part of the primary component.
 pub(crate) const UNKNOWN_COMMAND: u16 = 1047;
 /// Access to the database, to the account, to the table, to a column, for lack of a privilege; from
@@ -91,6 +99,7 @@ impl Meaning {
             LOCK_WAIT_TIMEOUT
             | DEADLOCK
             | TRANSACTION_ROLLBACK_DURING_COMMIT
+            | ERROR_DURING_COMMIT
             | CHECKREAD
             | QUERY_INTERRUPTED
             | TABLE_DEF_CHANGED
@@ -102,6 +111,7 @@ impl Meaning {
             | READ_ONLY_MODE
             | BEFORE_COMMIT_HOOK
             | UNKNOWN_COMMAND => Self::ReadOnly,
+            code if GROUP_HOLD.contains(&code) => Self::ReadOnly,
             SHUTDOWN
             | OFFLINE_MODE
             | SESSION_KILLED
