@@ -149,7 +149,8 @@ core_packages() {
 newest_package() {
     local package
     for package in "$1" $(apt-cache pkgnames "$1-" | grep -E "^$1-[0-9.]+$" | sort -V -r); do
-        if apt-cache policy "$package" | grep -q 'Candidate: [0-9]'; then
+        # Not `grep -q`: it may end before its writer, which a pipe counts as a failure.
+        if apt-cache policy "$package" | grep 'Candidate: [0-9]' >/dev/null; then
             echo "$package"
             return
         fi

@@ -41,6 +41,11 @@ const ROW_WAIT: Duration = Duration::from_secs(3);
 /// round it.
 const STUCK: u32 = 2;
 
+/// After a batch of fewer requests a lane lets others run once.
+const FEW: usize = 4;
+/// How often in a row a lane lets others run without a new request, before it goes on: some microseconds each time.
+const PATIENCE: u32 = 8;
+
 /// A lane's identity on the server: its row, and how many batches it has had.
 struct Registration {
     id: Token,
@@ -100,10 +105,24 @@ impl Lane {
                     continue;
                 }
             };
+            let answered = batch.len();
             self.carry_out(batch).await;
-            // Those who were answered may have more to ask: together they fill one batch, where the lane
-            // would otherwise send one half after the other. It costs nothing when there is nobody.
+            self.gather(answered).await;
+        }
+    }
+
+    /// Those who were answered may have more to ask: together they fill one batch, where the lane would otherwise
+    /// send one half after the other. Lets them run, for as long as they come.
+    async fn gather(&self, answered: usize) {
+        let mut before = self.queue.rows();
+        let mut idle = 0;
+        // With few of them a pause would cost more than it saves.
+        let patience = if answered < FEW { 1 } else { PATIENCE };
+        while before < MAX_ROWS && idle < patience {
             tokio::task::yield_now().await;
+            let rows = self.queue.rows();
+            idle = if rows > before { 0 } else { idle + 1 };
+            before = rows;
         }
     }
 

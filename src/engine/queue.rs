@@ -148,6 +148,11 @@ impl Waiting {
         expired
     }
 
+    /// How many rows have something to do.
+    fn rows(&self) -> usize {
+        self.again.len() + self.urgent.len() + self.ready.len()
+    }
+
     fn is_empty(&self) -> bool {
         self.again.is_empty() && self.urgent.is_empty() && self.ready.is_empty()
     }
@@ -175,6 +180,11 @@ impl LaneQueue {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         // Nothing between lock and unlock leaves the queue half changed.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many rows have something to do.
+    pub(crate) fn rows(&self) -> usize {
+        self.lock().rows()
     }
 
     pub(crate) fn push(&self, key: RowKey, member: Member) {
