@@ -74,7 +74,10 @@ pub(super) fn check(holds: &[Hold<'_>], windows: usize, findings: &mut Findings)
             let (from, to) = match hold.release {
                 Some((release, Outcome::Done)) => (release.invoked, release.returned),
                 // Its lease ran out at some time after the holder trusted it last.
-                _ => (hold.trusted_until, u64::MAX),
+                _ if hold.trusted_until > grant.returned => (hold.trusted_until, u64::MAX),
+                // Never trusted: its worker may have been stopped while the grant was on its way, and been told of it
+                // when others had held the lock since.
+                _ => (grant.invoked, u64::MAX),
             };
             operations.push(operation(Step::End(hold.token), from, to));
         }

@@ -2,6 +2,7 @@
 
 mod broken;
 mod simulated;
+mod stopped;
 
 use proptest::prelude::*;
 use rand::SeedableRng;
