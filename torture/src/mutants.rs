@@ -37,11 +37,9 @@ fn hunt_for(mutant: &str) -> Hunt {
         "release-of-others" | "trust-from-reply" | "local-deadline-ignored" => {
             ("mutex", "worker-stop,partition,delay,cut")
         }
-        "batch-number-ignored"
-        | "settlement-uncommitted"
-        | "settlement-unlocked"
-        | "blind-retry"
-        | "fenced-is-done" => (
+        // Nothing else, so that more packets come after they were settled.
+        "batch-number-ignored" | "settlement-uncommitted" => ("tickets", "late-packet"),
+        "settlement-unlocked" | "blind-retry" | "fenced-is-done" => (
             "tickets",
             "late-packet,lost-commit-reply,forwarded-and-cut,lost-packet,cut,kill,slow-stripe",
         ),
