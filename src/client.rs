@@ -306,9 +306,8 @@ impl LockClient {
     ) -> Result<Option<LockGuard>, Error> {
         let locks = &self.inner.locks;
         let start = Moment::now();
-        let span = tracing::debug_span!("acquire", lock = %name);
         let acquiring = locks.acquire(name.clone(), terms, wait);
-        match acquiring.instrument(span).await? {
+        match acquiring.instrument(telemetry::acquire(&name)).await? {
             Some(turn) => {
                 telemetry::acquired(&name, turn.fence, Moment::now().since(start));
                 Ok(Some(LockGuard::new(Arc::clone(locks), turn)))

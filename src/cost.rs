@@ -10,6 +10,7 @@ use crate::name::Name;
 use crate::sql::dialect::Dialect;
 use crate::sql::operation::{Acquire, Operation, Release, RowKey};
 use crate::sql::packet::{self, Batch, Mode, Packet, RowOperation};
+use crate::sql::prepared::Prepared;
 use crate::sql::reply::Reply;
 use crate::token::Token;
 
@@ -51,7 +52,8 @@ fn release() -> Operation {
     })
 }
 
-fn write(rows: &[RowOperation]) -> Packet {
+/// In a session that has sent such a packet before.
+fn write(rows: &[RowOperation], prepared: &mut Prepared) -> Packet {
     let batch = Batch {
         lane: Token::random(),
         number: 1_000_000,
@@ -59,7 +61,7 @@ fn write(rows: &[RowOperation]) -> Packet {
         mode: Mode::Skip,
         not_after: 1_790_000_000_000_000,
     };
-    packet::write(&batch, Dialect::MariaDb)
+    packet::write(&batch, Dialect::MariaDb, prepared)
 }
 
 /// A figure that may fall, and not rise.
@@ -73,13 +75,17 @@ fn len(packet: &Packet) -> u64 {
 }
 
 #[test]
-fn a_packet_for_one_lock_is_five_short_statements() {
+fn a_packet_for_one_lock_is_four_prepared_statements() {
     for (what, rows) in [("acquire", rows(1, acquire)), ("release", rows(1, release))] {
-        let (allocations, packet) = allocations(|| write(&rows));
-        assert_eq!(packet.commit, 4, "{}", packet.sql);
-        assert!(!packet.sql.contains("WITH"), "{}", packet.sql);
-        at_most(&format!("bytes of one {what}"), len(&packet), 1_900);
-        at_most(&format!("allocations of one {what}"), allocations, 46);
+        let mut prepared = Prepared::default();
+        let first = write(&rows, &mut prepared);
+        assert_eq!(first.sql.matches("PREPARE").count(), 4, "{}", first.sql);
+        let (allocations, packet) = allocations(|| write(&rows, &mut prepared));
+        assert_eq!(packet.commit, 2, "the state, the whole: {}", packet.sql);
+        assert_eq!(packet.sql.matches("EXECUTE").count(), 4, "{}", packet.sql);
+        assert_eq!(packet.sql.matches(';').count(), 5, "{}", packet.sql);
+        at_most(&format!("bytes of one {what}"), len(&packet), 600);
+        at_most(&format!("allocations of one {what}"), allocations, 52);
     }
 }
 
@@ -90,8 +96,10 @@ fn a_further_row_of_a_packet_is_two_lookups() {
         ("release", release, 180),
     ] {
         let (few, many) = (rows(100, operation), rows(200, operation));
-        let (allocations_few, packet_few) = allocations(|| write(&few));
-        let (allocations_many, packet_many) = allocations(|| write(&many));
+        let mut prepared = Prepared::default();
+        write(&few, &mut prepared);
+        let (allocations_few, packet_few) = allocations(|| write(&few, &mut prepared));
+        let (allocations_many, packet_many) = allocations(|| write(&many, &mut prepared));
         // The stripes of 200 names are some more than those of 100.
         let bytes = len(&packet_many) - len(&packet_few);
         at_most(&format!("bytes of 100 more {what}s"), bytes, 100 * limit);

@@ -1,9 +1,11 @@
-//! What the client tells about itself: events through `tracing`, counters through `metrics`.
+//! What the client tells about itself: spans and events through `tracing`, counters through `metrics`.
 //!
 //! Names and durations only: no token, no owner, no password. The counters exist with the feature
 //! `metrics`; they have no label, since the names of locks are without number.
 
 use std::time::Duration;
+
+use tracing::Span;
 
 use crate::error::Error;
 use crate::name::Name;
@@ -14,6 +16,31 @@ fn count(metric: &'static str, how_many: usize) {
     metrics::counter!(metric).increment(u64::try_from(how_many).unwrap_or(u64::MAX));
     #[cfg(not(feature = "metrics"))]
     let _ = (metric, how_many);
+}
+
+/// From the request to the grant or its refusal.
+pub(crate) fn acquire(name: &Name) -> Span {
+    tracing::debug_span!("acquire", lock = %name)
+}
+
+/// Inside an acquire: for tasks of this process, for other processes, and for the server.
+pub(crate) fn wait(name: &Name) -> Span {
+    tracing::debug_span!("wait", lock = %name)
+}
+
+/// From the sending of a renewal to its answer.
+pub(crate) fn renew(name: &Name) -> Span {
+    tracing::debug_span!("renew", lock = %name)
+}
+
+/// What follows from a loss.
+pub(crate) fn lose(name: &Name) -> Span {
+    tracing::debug_span!("lose", lock = %name)
+}
+
+/// While somebody waits for a release.
+pub(crate) fn release(name: &Name) -> Span {
+    tracing::debug_span!("release", lock = %name)
 }
 
 /// A task has a lock; in memory if the process held it already.

@@ -11,6 +11,7 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
@@ -320,16 +321,21 @@ async fn plans_of_a_large_table() {
 /// Whatever an operation's packet is joined from, the table is read by the whole primary key, row by row.
 async fn plans(rows: usize, batch: usize) {
     let mut rig = Rig::with_rows(rows).await;
-    let mut statements = Vec::new();
+    // From the first packet on, which prepares what the later ones execute.
+    rig.proxy.record(true);
     // One row, many rows, and rows that must be created.
     for names in [0..1, 0..batch, rows..rows + batch] {
-        rig.proxy.record(true);
         every_operation(&rig, &names.map(name).collect::<Vec<_>>()).await;
-        let recorded = rig.proxy.take_recorded();
-        let packets = recorded.into_iter().filter_map(|command| command.sql);
+    }
+    let mut prepared = HashMap::new();
+    let mut statements = Vec::new();
+    for command in rig.proxy.take_recorded() {
         // Not the registration of a lane, which names no row of the table.
-        let packets = packets.filter(|sql| sql.contains(";COMMIT") && sql.contains("t_tag_lock "));
-        statements.extend(packets.flat_map(|sql| split(&sql)));
+        let sql = command.sql.unwrap_or_default();
+        if sql.contains(";COMMIT") && !sql.starts_with("INSERT INTO t_tag_lock_lane") {
+            let known = prepared.entry(command.connection).or_default();
+            statements.extend(split(&sql, known));
+        }
     }
     for part in [
         // Acquire, release, renewal, release by force, want, counter, creation.
@@ -444,8 +450,8 @@ async fn check_plan(connection: &mut MySqlConnection, sql: &str) -> usize {
     reads
 }
 
-/// The statements of a packet that read a table.
-fn split(packet: &str) -> Vec<String> {
+/// The statements of a packet that read a table, in full where they were `prepared` before.
+fn split(packet: &str, prepared: &mut HashMap<String, String>) -> Vec<String> {
     let mut statements = vec![String::new()];
     let mut quoted = false;
     for character in packet.chars() {
@@ -455,11 +461,38 @@ fn split(packet: &str) -> Vec<String> {
             _ => statements.last_mut().unwrap().push(character),
         }
     }
+    let mut whole = Vec::new();
+    for sql in statements {
+        let sql = sql.trim_start_matches("BEGIN NOT ATOMIC ");
+        if let Some((name, text)) = word_behind(sql, "PREPARE ") {
+            let text = text
+                .strip_prefix("FROM '")
+                .and_then(|text| text.strip_suffix('\''));
+            prepared.insert(name.to_owned(), text.unwrap().replace("''", "'"));
+        } else if let Some((name, arguments)) = word_behind(sql, "EXECUTE ") {
+            let arguments = arguments.strip_prefix("USING ").unwrap();
+            let mut text = prepared[name].clone();
+            for argument in arguments.split(',') {
+                assert!(text.contains('?'), "{sql}: {text}");
+                text = text.replacen('?', argument, 1);
+            }
+            assert!(!text.contains('?'), "{sql}: {text}");
+            whole.push(text);
+        } else {
+            whole.push(sql.to_owned());
+        }
+    }
     // The number of the batch is written by the key of its lane, which a plan does not show.
     let number = "INSERT INTO t_tag_lock_lane";
-    statements
-        .retain(|sql| !sql.starts_with("SET ") && !sql.starts_with(number) && sql != "COMMIT");
-    statements
+    whole.retain(|sql| {
+        !sql.starts_with("SET ") && !sql.starts_with(number) && sql != "COMMIT" && sql != "END"
+    });
+    whole
+}
+
+/// What stands behind `start`: a word, and the rest.
+fn word_behind<'s>(sql: &'s str, start: &str) -> Option<(&'s str, &'s str)> {
+    sql.strip_prefix(start)?.split_once(' ')
 }
 
 fn name(row: usize) -> String {

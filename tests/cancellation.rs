@@ -22,7 +22,7 @@ use ledger::{TTL, rounds, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use support::proxy::{Command, Fault, Gate, Hold, Proxy, RandomFaults, once};
-use support::{TestDatabase, eventually, number};
+use support::{TestDatabase, eventually, is_batch, number};
 use tag_lock::{AtClose, Error, LockClient};
 use tokio::task::JoinSet;
 
@@ -324,10 +324,6 @@ async fn a_grant_on_its_way_at_close_is_released() {
             .expect("connects");
         expect(client.counter("warm").add(1).await);
         let gate = Gate::new();
-        let is_batch = |command: &Command| {
-            let sql = command.sql().unwrap_or_default();
-            sql.windows(11).any(|part| part == b"seq=IF(seq=")
-        };
         let held = Fault::HoldReply(Hold::Until(gate.clone()));
         // Now the row exists: the next acquire is one batch.
         let guard = client.lock("closing").ttl(TTL).acquire().await;

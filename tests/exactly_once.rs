@@ -19,7 +19,7 @@ use std::time::Duration;
 use ledger::{Load, rounds, seed};
 use sqlx::mysql::MySqlConnectOptions;
 use support::proxy::{Command, Fault, FaultKind, Gate, Hold, Proxy, RandomFaults, Upstream, once};
-use support::{TestDatabase, number, server_deadlocks};
+use support::{TestDatabase, is_batch, number, server_deadlocks};
 use tag_lock::{AtClose, Error, LockClient};
 use tokio::task::JoinSet;
 
@@ -36,12 +36,6 @@ async fn patient(proxy: &Proxy, database: &TestDatabase) -> LockClient {
         .connect()
         .await
         .expect("connects")
-}
-
-/// A batch, which its lane numbers; not a registration or a settlement.
-fn is_batch(command: &Command) -> bool {
-    let sql = command.sql().unwrap_or_default();
-    sql.windows(11).any(|part| part == b"seq=IF(seq=")
 }
 
 /// Batches, settlements and registrations of lanes are cut at random while all kinds of requests run.

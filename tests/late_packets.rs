@@ -19,7 +19,7 @@ use ledger::{Load, TTL, rounds, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use support::proxy::{Command, Fault, FaultKind, Gate, Hold, Proxy, Upstream, once};
-use support::{TestDatabase, is_mariadb, number, run, server_deadlocks};
+use support::{TestDatabase, is_batch, is_mariadb, number, run, server_deadlocks};
 use tag_lock::{AtClose, LockClient, LockState};
 
 /// How long a client waits for a packet before it gives it up. Short, so that many can be late.
@@ -28,10 +28,6 @@ const PACKET: Duration = Duration::from_millis(300);
 fn contains(command: &Command, text: &[u8]) -> bool {
     let sql = command.sql().unwrap_or_default();
     sql.windows(text.len()).any(|part| part == text)
-}
-
-fn is_batch(command: &Command) -> bool {
-    contains(command, b"seq=IF(seq=")
 }
 
 fn is_settlement(command: &Command) -> bool {

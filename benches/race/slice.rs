@@ -42,7 +42,11 @@ impl Slice {
     ) -> Self {
         let operations = count(tally.halves) / 2.0;
         let per_operation = |total: u64| (operations > 0.0).then(|| count(total) / operations);
-        let questions = profile.mysql.then_some(status.questions);
+        let trips = if profile.packets {
+            status.commits
+        } else {
+            Some(status.questions)
+        };
         Self {
             per_second: operations / window.as_secs_f64(),
             p50_us: tally.samples.percentile(50),
@@ -54,7 +58,10 @@ impl Slice {
             connections: profile
                 .connections
                 .or(Some(status.connections.saturating_sub(idle))),
-            round_trips: tally.round_trips.or(questions).and_then(per_operation),
+            round_trips: tally
+                .round_trips
+                .or(trips.filter(|_| profile.mysql))
+                .and_then(per_operation),
             commits: status
                 .commits
                 .filter(|_| profile.mysql)

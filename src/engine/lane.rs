@@ -41,9 +41,9 @@ const ROW_WAIT: Duration = Duration::from_secs(3);
 /// round it.
 const STUCK: u32 = 2;
 
-/// After a batch of fewer requests a lane lets others run once.
+/// After a batch of fewer requests a lane lets others run once before its next.
 const FEW: usize = 4;
-/// How often in a row a lane lets others run without a new request, before it goes on: some microseconds each time.
+/// After others: how often in a row it lets others run without a new request. Some microseconds each time.
 const PATIENCE: u32 = 8;
 
 /// A lane's identity on the server: its row, and how many batches it has had.
@@ -95,34 +95,43 @@ impl Lane {
 
     /// Runs until the queue is closed and empty.
     pub(crate) async fn run(mut self) {
+        let mut patience = 0;
         loop {
-            let next = self.queue.next(self.limits());
-            let batch = match tokio::time::timeout(IDLE, next).await {
-                Ok(Some(batch)) => batch,
-                Ok(None) => break,
-                Err(_) => {
+            if self.queue.filling().0 == 0 {
+                if tokio::time::timeout(IDLE, self.queue.some()).await.is_err() {
                     self.session = None;
                     continue;
                 }
+                // Where there were many, the first one is not alone.
+                self.gather(patience).await;
+            }
+            let Some(batch) = self.queue.take(self.limits()) else {
+                break;
             };
-            let answered = batch.len();
+            let answered = batch.iter().map(|group| group.members.len()).sum();
             self.carry_out(batch).await;
-            self.gather(answered).await;
+            let (left, _) = self.queue.filling();
+            patience = match answered {
+                // There is nobody to join, and to let others run wakes a thread.
+                0 | 1 if left == 0 => 0,
+                // With few of them, more pauses would cost more than they save.
+                few if few < FEW => 1,
+                _ => PATIENCE,
+            };
+            self.gather(patience).await;
         }
     }
 
     /// Those who were answered may have more to ask: together they fill one batch, where the lane would otherwise
     /// send one half after the other. Lets them run, for as long as they come.
-    async fn gather(&self, answered: usize) {
-        let mut before = self.queue.rows();
+    async fn gather(&self, patience: u32) {
+        let (mut rows, mut before) = self.queue.filling();
         let mut idle = 0;
-        // With few of them a pause would cost more than it saves.
-        let patience = if answered < FEW { 1 } else { PATIENCE };
-        while before < MAX_ROWS && idle < patience {
+        while rows < MAX_ROWS && idle < patience {
             tokio::task::yield_now().await;
-            let rows = self.queue.rows();
-            idle = if rows > before { 0 } else { idle + 1 };
-            before = rows;
+            let (more, arrived) = self.queue.filling();
+            idle = if arrived > before { 0 } else { idle + 1 };
+            (rows, before) = (more, arrived);
         }
     }
 
@@ -209,6 +218,7 @@ impl Lane {
                 not_after,
             },
             session.dialect,
+            &mut session.prepared,
         );
         let sent = Moment::now();
         registration.last_used = sent;

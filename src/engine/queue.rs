@@ -36,6 +36,8 @@ pub(crate) struct Waiting {
     ready: VecDeque<RowKey>,
     /// Groups that ran once and must run again; they go before all.
     again: VecDeque<Group>,
+    /// How many requests have come.
+    arrived: u64,
     /// It takes no more, but for what gives something back.
     closed: bool,
     /// How many lanes serve it.
@@ -49,6 +51,7 @@ pub(crate) struct Waiting {
 impl Waiting {
     pub(crate) fn push(&mut self, key: RowKey, member: Member) {
         let urgent = member.request.is_urgent();
+        self.arrived += 1;
         let mailbox = self.rows.entry(key.clone()).or_default();
         mailbox.waiting.push_back(member);
         if !mailbox.ready {
@@ -153,6 +156,11 @@ impl Waiting {
         self.again.len() + self.urgent.len() + self.ready.len()
     }
 
+    /// Nothing will ever come.
+    fn is_over(&self) -> bool {
+        self.is_empty() && self.closed && self.holds == 0
+    }
+
     fn is_empty(&self) -> bool {
         self.again.is_empty() && self.urgent.is_empty() && self.ready.is_empty()
     }
@@ -182,9 +190,10 @@ impl LaneQueue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many rows have something to do.
-    pub(crate) fn rows(&self) -> usize {
-        self.lock().rows()
+    /// How many rows have something to do, and how many requests have come in all.
+    pub(crate) fn filling(&self) -> (usize, u64) {
+        let waiting = self.lock();
+        (waiting.rows(), waiting.arrived)
     }
 
     pub(crate) fn push(&self, key: RowKey, member: Member) {
@@ -271,29 +280,35 @@ impl LaneQueue {
         }
     }
 
-    /// Waits for the next batch; `None` when the queue is closed and empty.
-    pub(crate) async fn next(&self, limits: Limits) -> Option<Vec<Group>> {
+    /// Waits until there is something to take, or never will be.
+    pub(crate) async fn some(&self) {
         let mut filled = pin!(self.filled.notified());
         loop {
             // From here on a notification is not missed.
             filled.as_mut().enable();
             {
-                let mut waiting = self.lock();
-                let batch = waiting.take(limits);
-                if !batch.is_empty() {
-                    if !waiting.is_empty() {
-                        // Another lane may serve this queue too.
-                        self.filled.notify_one();
-                    }
-                    return Some(batch);
-                }
-                if waiting.closed && waiting.holds == 0 {
-                    return None;
+                let waiting = self.lock();
+                if !waiting.is_empty() || waiting.is_over() {
+                    return;
                 }
             }
             filled.as_mut().await;
             filled.set(self.filled.notified());
         }
+    }
+
+    /// The next batch, empty if another lane took it; `None` when the queue is closed and empty.
+    pub(crate) fn take(&self, limits: Limits) -> Option<Vec<Group>> {
+        let mut waiting = self.lock();
+        let batch = waiting.take(limits);
+        if batch.is_empty() && waiting.is_over() {
+            return None;
+        }
+        if !waiting.is_empty() {
+            // Another lane may serve this queue too.
+            self.filled.notify_one();
+        }
+        Some(batch)
     }
 
     /// Fails what nobody wants any more, while the lane has no connection.

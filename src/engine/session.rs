@@ -9,7 +9,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Either, Row};
 use tokio::time::timeout;
 
 use crate::sql::dialect::Dialect;
-use crate::sql::server_error::{Meaning, code_of};
+use crate::sql::prepared::Prepared;
+use crate::sql::server_error::{Meaning, TOO_MANY_PREPARED, code_of};
 use crate::sql::session::{Commit, WHO, rollback, settings};
 
 /// An open connection with its settings made.
@@ -18,6 +19,8 @@ pub(crate) struct Session {
     pub(crate) dialect: Dialect,
     /// The server's `max_allowed_packet`, in bytes.
     pub(crate) max_packet: usize,
+    /// What the server has prepared for it.
+    pub(crate) prepared: Prepared,
     limit: Duration,
     /// It failed behind a COMMIT, and must be closed.
     pub(crate) spent: bool,
@@ -54,6 +57,7 @@ impl Session {
             connection,
             dialect,
             max_packet: usize::try_from(max_packet).unwrap_or(usize::MAX),
+            prepared: Prepared::default(),
             limit,
             spent: false,
         })
@@ -76,7 +80,7 @@ impl Session {
         .await
     }
 
-    /// Sends a packet whose statement number `commit` is its `COMMIT`, and waits for that to be
+    /// Sends a packet whose result number `commit` is its `COMMIT`'s, and waits for that to be
     /// acknowledged; the first column of the last row.
     pub(crate) async fn packet(
         &mut self,
@@ -107,11 +111,15 @@ impl Session {
                 )));
             }
             Err(error) => {
+                self.prepared.forget();
                 let undone =
                     code_of(&error).filter(|code| done < commit || Meaning::undoes_commit(*code));
                 let Some(code) = undone else {
                     return Err(Failure::Unknown(error));
                 };
+                if code == TOO_MANY_PREPARED {
+                    self.prepared.switch_off();
+                }
                 return match self.query(rollback(self.dialect).to_owned()).await {
                     Ok(_) => Err(Failure::RolledBack {
                         meaning: Meaning::of(code),

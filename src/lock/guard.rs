@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::lease::Lease;
 use super::registry::Locks;
@@ -15,6 +16,7 @@ use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
 use crate::error::Error;
 use crate::sql::operation::{Operation, Renew, RowKey};
+use crate::telemetry;
 
 /// A lock that this task holds, until the guard is released or dropped.
 ///
@@ -227,7 +229,11 @@ impl LockGuard {
         turn.disarm();
         Locks::end_turn(&self.locks, &self.lease, Some(told));
         let limit = self.lease.trusted_for() + self.locks.engine.answer_limit();
-        match tokio::time::timeout(limit, receiver).await {
+        let waiting = tokio::time::timeout(limit, receiver);
+        match waiting
+            .instrument(telemetry::release(&self.lease.name))
+            .await
+        {
             Ok(answer) => answer.map_err(|_| Error::Closed)?,
             Err(_) => Err(Error::OutcomeUnknown {
                 name: self.lease.name.to_string(),

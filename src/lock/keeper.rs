@@ -166,9 +166,10 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     });
     let expires = Moment::now().after(lease.trusted_for());
     let (locks_again, kept) = (Arc::clone(locks), Arc::clone(lease));
+    let span = telemetry::renew(&lease.name);
     let reply = Reply::client(move |result| {
         kept.end_renewal();
-        renewed(&locks_again, &kept, result);
+        span.in_scope(|| renewed(&locks_again, &kept, result));
     });
     locks.engine.submit(
         RowKey::lock(lease.name.clone()),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::keeper::Keeper;
 use super::lease::Lease;
@@ -141,12 +142,13 @@ impl Locks {
             Wait::Not => Duration::ZERO,
             Wait::For(wait) => wait,
             Wait::Forever => {
-                let answer = (&mut receiver).await;
+                let answer = (&mut receiver).instrument(telemetry::wait(&key.name)).await;
                 ticket.queued = false;
                 return answer.map_err(|_| Error::Closed)?;
             }
         };
-        if let Ok(answer) = tokio::time::timeout(longest, &mut receiver).await {
+        let waiting = tokio::time::timeout(longest, &mut receiver);
+        if let Ok(answer) = waiting.instrument(telemetry::wait(&key.name)).await {
             ticket.queued = false;
             return answer.map_err(|_| Error::Closed)?;
         }
@@ -440,8 +442,10 @@ impl Locks {
         if !lease.lose() {
             return;
         }
-        telemetry::lost(&lease.name, Moment::now().since(lease.granted));
-        self.move_on(lease);
+        telemetry::lose(&lease.name).in_scope(|| {
+            telemetry::lost(&lease.name, Moment::now().since(lease.granted));
+            self.move_on(lease);
+        });
     }
 
     /// The lease is over while its guard is alive: the others ask the table.

@@ -15,7 +15,7 @@ use super::script::Script;
 use super::{FOREVER, NOW, NOW_MICROS};
 use crate::mutant::{self, Mutant};
 
-impl Script {
+impl Script<'_> {
     /// Changes the rows of a batch.
     pub(super) fn change_rows(&mut self, batch: &Batch<'_>) {
         self.acquire(batch);
@@ -47,10 +47,7 @@ impl Script {
         } else {
             "<="
         };
-        let free = format!(
-            "{NOW_MICROS}<={} AND (t.status=0 OR t.deadline{ended}{NOW}",
-            batch.not_after
-        );
+        let free = format!("{NOW_MICROS}<=v.t AND (t.status=0 OR t.deadline{ended}{NOW}");
         let (count, fence, deadline, condition) = if reentrant {
             (
                 format!("IF({mine},t.count+1,1)"),
@@ -68,7 +65,7 @@ impl Script {
                 Operation::Acquire(acquire) => Some(acquire),
                 _ => None,
             },
-            "ndwbrqxa",
+            "ndwbrqxat",
             |columns, o: &Acquire| {
                 columns
                     .bytes(o.token.as_bytes())
@@ -78,6 +75,7 @@ impl Script {
                     .number(o.level.unwrap_or_default())
                     .text(&o.description)
                     .text(&o.held_by)
+                    .number(batch.not_after)
             },
             &[
                 ("holder", "v.d"),
@@ -276,6 +274,7 @@ impl Script {
             return;
         }
         self.statement(|script| {
+            script.varies();
             let list = List::new("ndcslhwy", &rows, |entry, (row, once)| {
                 entry
                     .text(row.key.name.as_str())
@@ -349,7 +348,7 @@ impl Script {
         kind: Kind,
         select: fn(&'b Operation) -> Option<&'b T>,
         letters: &'static str,
-        columns: for<'l> fn(Row<'l>, &T) -> Row<'l>,
+        columns: impl for<'l> Fn(Row<'l>, &T) -> Row<'l>,
         values: &[(&str, &str)],
         condition: &str,
     ) {
@@ -387,7 +386,7 @@ impl Script {
                 ),
             );
             script.push(" AND (");
-            list.fill(&mut script.sql, condition);
+            list.fill(script, condition);
             script.push(")");
             script.push(NO_LIMIT);
             script.push(batch.mode.lock_rows());

@@ -28,6 +28,12 @@ impl Dialect {
         }
     }
 
+    /// Whether a transaction can be one compound statement, and a prepared statement's arguments can be literals
+    /// (MariaDB only).
+    pub(super) fn has_compound_statements(self) -> bool {
+        self == Self::MariaDb
+    }
+
     /// Whether the server itself ends a transaction whose client has stopped
     /// (`idle_transaction_timeout`, MariaDB only).
     pub(super) fn bounds_idle_transactions(self) -> bool {

@@ -10,6 +10,7 @@ mod list;
 mod literal;
 pub(crate) mod operation;
 pub(crate) mod packet;
+pub(crate) mod prepared;
 #[cfg(test)]
 mod properties;
 pub(crate) mod purge;

@@ -23,6 +23,7 @@
 use super::dialect::Dialect;
 use super::list::List;
 use super::operation::{Operation, RowKey};
+use super::prepared::Prepared;
 use super::script::Script;
 use super::{NOW, NOW_MICROS, literal};
 use crate::mutant::{self, Mutant};
@@ -96,18 +97,17 @@ impl Batch<'_> {
     }
 }
 
-/// A text to send, and which of its statements is the `COMMIT`.
+/// A text to send, and the position of its `COMMIT`'s result among the server's results.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) sql: String,
     pub(crate) commit: usize,
 }
 
-/// Writes the packet of a batch.
-pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect) -> Packet {
+/// Writes the packet of a batch, for a session that has `prepared` what it has.
+pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect, prepared: &mut Prepared) -> Packet {
     let weight: usize = batch.rows.iter().map(RowOperation::weight).sum();
-    let mut script = Script::new(dialect, weight + 1024);
-    script.begin_transaction();
+    let mut script = Script::transaction(dialect, Some(prepared), weight + 1024);
     script.number_batch(batch);
     if batch.mode == Mode::Skip {
         script.lock_stripes(batch.rows);
@@ -117,7 +117,7 @@ pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect) -> Packet {
     if batch.is_recorded() {
         script.record(batch);
     } else {
-        script.statement(|script| script.select_states(batch.rows, ""));
+        script.answer(|script| script.select_states(batch.rows, ""));
     }
     let (sql, commit) = script.commit();
     Packet { sql, commit }
@@ -129,9 +129,15 @@ const CLIENT: &str = ",CONV(HEX(LEFT(t.holder,4)),16,10)";
 /// Writes a query that reads the batch's rows as they are, without a lock.
 pub(crate) fn read(rows: &[RowOperation], dialect: Dialect) -> String {
     let weight: usize = rows.iter().map(RowOperation::weight).sum();
-    let mut script = Script::new(dialect, weight);
-    script.statement(|script| script.select_states(rows, CLIENT));
-    script.sql
+    let mut script = Script::query_only(dialect, weight);
+    script.select_states(rows, CLIENT);
+    script.into_query()
+}
+
+fn id_of(batch: &Batch<'_>) -> String {
+    let mut id = String::new();
+    literal::bytes(&mut id, batch.lane.as_bytes());
+    id
 }
 
 /// Writes the registration of a lane, before its first batch.
@@ -193,30 +199,24 @@ pub(crate) fn fence_lane(lane: Token, number: u64) -> String {
     sql
 }
 
-impl Script {
+impl Script<'_> {
     /// Locks the lane's row. Batch N runs once: if the number before it is anything but N-1, the
     /// assignment is NULL, strict mode answers 1048, and the packet stops before it did anything. A row
     /// that an operator deleted is made again, so that no batch runs without a number.
     fn number_batch(&mut self, batch: &Batch<'_>) {
         self.statement(|script| {
-            let number = batch.number;
             script.push("INSERT INTO t_tag_lock_lane (id,seq,modify_time) VALUES (");
-            literal::bytes(&mut script.sql, batch.lane.as_bytes());
+            script.argument(&id_of(batch));
             script.push(",");
-            literal::number(&mut script.sql, number);
+            script.argument(&batch.number.to_string());
             script.push(",");
             script.push(NOW);
-            script.push(") ON DUPLICATE KEY UPDATE seq=IF(seq=");
-            literal::number(&mut script.sql, number - 1);
-            script.push(",");
-            literal::number(&mut script.sql, number);
-            let otherwise = if mutant::on(Mutant::BatchNumberIgnored) {
+            script.push(") ON DUPLICATE KEY UPDATE seq=IF(seq+1=VALUES(seq),VALUES(seq),");
+            script.push(if mutant::on(Mutant::BatchNumberIgnored) {
                 "seq"
             } else {
                 "NULL"
-            };
-            script.push(",");
-            script.push(otherwise);
+            });
             script.push("),modify_time=VALUES(modify_time)");
         });
     }
@@ -262,17 +262,15 @@ impl Script {
 
     /// Writes down the outcomes with the batch, and sends the same text to the client.
     fn record(&mut self, batch: &Batch<'_>) {
-        let mut id = String::new();
-        literal::bytes(&mut id, batch.lane.as_bytes());
         self.statement(|script| {
             script.push("UPDATE t_tag_lock_lane SET results=(");
             script.select_states(batch.rows, "");
             script.push(") WHERE id=");
-            script.push(&id);
+            script.argument(&id_of(batch));
         });
-        self.statement(|script| {
+        self.answer(|script| {
             script.push("SELECT results FROM t_tag_lock_lane WHERE id=");
-            script.push(&id);
+            script.argument(&id_of(batch));
         });
     }
 
@@ -286,10 +284,16 @@ impl Script {
                 .number(row.key.kind as u8)
                 .bytes(row.operation.token().as_bytes())
         });
+        // Of one row it is the same, and cheaper.
+        let all = if rows.len() == 1 {
+            "MAX"
+        } else {
+            "GROUP_CONCAT"
+        };
         self.query(
             &list,
             &format!(
-                "SELECT CONCAT({NOW_MICROS},';',COALESCE(GROUP_CONCAT(CONCAT_WS(' ',\
+                "SELECT CONCAT({NOW_MICROS},';',COALESCE({all}(CONCAT_WS(' ',\
                  v.i,t.status,t.holder=v.d,t.fence,\
                  TIMESTAMPDIFF(MICROSECOND,{NOW},t.deadline),t.previous,t.count,\
                  IF(t.wanted_until>{NOW},TIMESTAMPDIFF(MICROSECOND,{NOW},t.wanted_until),0){more})),''))"

@@ -10,6 +10,7 @@ use super::operation::{
     Acquire, Change, Count, ForceRelease, Once, Operation, Release, Renew, RowKey, Touch, Want,
 };
 use super::packet::{Batch, Mode, RowOperation, read, write};
+use super::prepared::Prepared;
 use crate::name::Name;
 use crate::token::Token;
 
@@ -144,17 +145,27 @@ proptest! {
         let dialect = if mariadb { Dialect::MariaDb } else { Dialect::MySql };
         let mode = if wait { Mode::Wait } else { Mode::Skip };
         let lane = Token::random();
-        let packet = write(&Batch { lane, number, rows: &rows, mode, not_after }, dialect);
-        prop_assert!(packet.sql.is_ascii());
-        prop_assert!(!packet.sql.contains(['\\', '"', '`', '#']) && !packet.sql.contains("--") && !packet.sql.contains("/*"));
+        let mut prepared = Prepared::default();
+        let batch = Batch { lane, number, rows: &rows, mode, not_after };
+        let first = write(&batch, dialect, &mut prepared);
+        let packet = write(&batch, dialect, &mut prepared);
+        prop_assert!(first.sql.ends_with(&packet.sql));
+        let preparing = first.sql.matches("PREPARE").count();
+        prop_assert_eq!(first.commit, packet.commit + preparing);
+        prop_assert_eq!(preparing > 0, mariadb);
+        prop_assert!(!packet.sql.contains(['?', '\\', '"', '`', '#']));
+        prop_assert!(first.sql.is_ascii() && !first.sql.contains("--") && !first.sql.contains("/*"));
         let statements = statements(&packet.sql);
-        prop_assert_eq!(&statements[packet.commit], "COMMIT");
+        // A compound statement answers with its rows, and with a word for itself.
+        let commit = if mariadb { statements.len() - 1 } else { packet.commit };
+        prop_assert!(!mariadb || packet.commit == 2 && statements[commit - 1] == "END");
+        prop_assert_eq!(&statements[commit], "COMMIT");
         prop_assert_eq!(statements.iter().filter(|one| *one == "COMMIT").count(), 1);
         prop_assert!(statements.iter().all(|one| !one.is_empty()));
         let weight: usize = rows.iter().map(RowOperation::weight).sum();
-        prop_assert!(packet.sql.len() <= weight + 8_192, "{} bytes where {} were expected", packet.sql.len(), weight);
+        prop_assert!(first.sql.len() <= weight + 16_384, "{} bytes where {} were expected", first.sql.len(), weight);
         // Where rows are waited for, nothing else is.
-        let stripes = statements.iter().any(|one| one.contains("kind=0"));
+        let stripes = first.sql.contains("kind=0");
         prop_assert_eq!(stripes, !wait);
         let text = read(&rows, dialect);
         prop_assert_eq!(self::statements(&text).len(), 1);

@@ -49,8 +49,8 @@ pub(crate) fn page(after: Option<&(String, u8)>, age: i64, limit: u32) -> String
     sql
 }
 
-/// The packet that deletes rows, if they are still as they were seen; and which of its statements is
-/// the `COMMIT`.
+/// The packet that deletes rows, if they are still as they were seen; and the position of the
+/// `COMMIT`'s result.
 pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> (String, usize) {
     let mut floors: BTreeMap<Stripe, u64> = BTreeMap::new();
     for row in rows {
@@ -58,8 +58,7 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> (String, usiz
         *floor = (*floor).max(row.fence);
     }
     let floors: Vec<(Stripe, u64)> = floors.into_iter().collect();
-    let mut script = Script::new(dialect, 256 * rows.len() + 4096);
-    script.begin_transaction();
+    let mut script = Script::transaction(dialect, None, 256 * rows.len() + 4096);
     script.lock_stripes_of(rows.iter().map(|row| row.stripe));
     script.statement(|script| {
         // A derived table of its own: the stripes are locked by now, in their order.
@@ -110,7 +109,7 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> (String, usiz
              ON u.lock_name=k.n AND u.kind=k.k AND u.slot=0"
         ));
     });
-    script.statement(|script| script.push("SELECT ROW_COUNT()"));
+    script.answer(|script| script.push("SELECT ROW_COUNT()"));
     script.commit()
 }
 

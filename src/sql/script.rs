@@ -1,58 +1,161 @@
 //! A text of several statements while it is written.
+//!
+//! # What spares the server time
+//!
+//! MariaDB runs a transaction as one compound statement, so that it answers once in front of the `COMMIT` instead of
+//! after each statement, and statements without lists as prepared ones, which it parsed when the session first
+//! sent them. Both together: 1,280 microseconds for one acquire become 960, where one `UPDATE` with its commit
+//! takes 740 (MariaDB 10.11, medians of one run). MySQL has neither: its `EXECUTE` takes user variables only.
+//! <https://mariadb.com/kb/en/begin-end/>, <https://mariadb.com/kb/en/execute-statement/>.
+
+use std::fmt::Write;
 
 use super::dialect::Dialect;
 use super::list::List;
+use super::prepared::Prepared;
 use crate::mutant::{self, Mutant};
 use crate::stripe::Stripe;
 
 /// A text of several statements while it is written.
-pub(super) struct Script {
+pub(super) struct Script<'p> {
     dialect: Dialect,
-    pub(super) sql: String,
-    statements: usize,
+    sql: String,
+    /// Where the statements begin, behind what opens a compound statement.
+    opening: usize,
+    /// How many results the server sends before that of the `COMMIT`.
+    results: usize,
+    prepared: Option<&'p mut Prepared>,
+    /// `PREPARE` of what the session has not prepared yet.
+    preparation: String,
+    /// The parameters of the statement that is being written, as long as it can be prepared.
+    arguments: Option<String>,
 }
 
-impl Script {
-    pub(super) fn new(dialect: Dialect, capacity: usize) -> Self {
+impl<'p> Script<'p> {
+    /// Begins the text of a transaction. `autocommit` is off: the first statement that touches a table begins it.
+    ///
+    /// If the client stops between here and the end, the server ends the transaction in a second.
+    pub(super) fn transaction(
+        dialect: Dialect,
+        prepared: Option<&'p mut Prepared>,
+        capacity: usize,
+    ) -> Self {
+        let mut script = Self::query_only(dialect, capacity);
+        if dialect.has_compound_statements() {
+            script.prepared = prepared.filter(|prepared| prepared.is_on());
+            script.push("BEGIN NOT ATOMIC ");
+            script.opening = script.sql.len();
+        }
+        if !dialect.bounds_idle_transactions() {
+            script.statement(|script| script.push("SET wait_timeout=1"));
+        }
+        script
+    }
+
+    /// Begins the text of a single query.
+    pub(super) fn query_only(dialect: Dialect, capacity: usize) -> Self {
         Self {
             dialect,
             sql: String::with_capacity(capacity),
-            statements: 0,
+            opening: 0,
+            results: 0,
+            prepared: None,
+            preparation: String::new(),
+            arguments: None,
         }
+    }
+
+    /// The text of a single query.
+    pub(super) fn into_query(self) -> String {
+        self.sql
+    }
+
+    /// Ends the transaction; the text, and the position of the `COMMIT`'s result among the server's results.
+    pub(super) fn commit(mut self) -> (String, usize) {
+        if self.dialect.has_compound_statements() {
+            self.push(";END");
+            self.results += 1;
+        }
+        self.push(";COMMIT");
+        if !self.dialect.bounds_idle_transactions() {
+            self.push(";SET wait_timeout=28800");
+        }
+        if !self.preparation.is_empty() {
+            self.sql.insert_str(0, &self.preparation);
+        }
+        (self.sql, self.results)
     }
 
     pub(super) fn push(&mut self, text: &str) {
         self.sql.push_str(text);
     }
 
+    /// Writes a literal.
+    pub(super) fn literal(&mut self, literal: &str) {
+        // A minus before it would make a comment of it.
+        let negative = literal.starts_with('-');
+        self.push(if negative { "(" } else { "" });
+        self.push(literal);
+        self.push(if negative { ")" } else { "" });
+    }
+
+    /// Writes a literal, or a parameter in its place.
+    pub(super) fn argument(&mut self, literal: &str) {
+        match &mut self.arguments {
+            Some(arguments) => {
+                arguments.push_str(if arguments.is_empty() { "" } else { "," });
+                arguments.push_str(literal);
+                self.push("?");
+            }
+            None => self.literal(literal),
+        }
+    }
+
+    /// Writes a statement that the server answers with one word, which a compound statement swallows.
     pub(super) fn statement(&mut self, write: impl FnOnce(&mut Self)) {
-        if self.statements > 0 {
+        if !self.dialect.has_compound_statements() {
+            self.results += 1;
+        }
+        self.write(write);
+    }
+
+    /// Writes a query, which the server answers with rows.
+    pub(super) fn answer(&mut self, write: impl FnOnce(&mut Self)) {
+        self.results += 1;
+        self.write(write);
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Self)) {
+        if self.sql.len() > self.opening {
             self.push(";");
         }
-        self.statements += 1;
+        let start = self.sql.len();
+        self.arguments = self.prepared.as_ref().map(|_| String::with_capacity(512));
         write(self);
-    }
-
-    /// If the client stops between here and the end, the server ends the transaction in a second.
-    /// `autocommit` is off: the first statement that touches a table begins the transaction.
-    pub(super) fn begin_transaction(&mut self) {
-        if !self.dialect.bounds_idle_transactions() {
-            self.statement(|script| script.push("SET wait_timeout=1"));
+        let arguments = self.arguments.take().filter(|some| !some.is_empty());
+        if let (Some(arguments), Some(prepared)) = (arguments, &mut self.prepared) {
+            let text = self.sql.split_off(start);
+            let (number, new) = prepared.number(&text);
+            if new {
+                // No byte of it is a user's.
+                let text = text.replace('\'', "''");
+                let _ = write!(self.preparation, "PREPARE tag_lock_{number} FROM '{text}';");
+                self.results += 1;
+            }
+            // Writing to a String cannot fail.
+            let _ = write!(self.sql, "EXECUTE tag_lock_{number} USING {arguments}");
         }
     }
 
-    /// Ends the transaction; the text, and which of its statements is the `COMMIT`.
-    pub(super) fn commit(mut self) -> (String, usize) {
-        let commit = self.statements;
-        self.statement(|script| script.push("COMMIT"));
-        self.end_transaction();
-        (self.sql, commit)
+    /// Says that the statement that is being written has another text each time.
+    pub(super) fn varies(&mut self) {
+        debug_assert!(self.arguments.as_deref().unwrap_or_default().is_empty());
+        self.arguments = None;
     }
 
-    fn end_transaction(&mut self) {
-        if !self.dialect.bounds_idle_transactions() {
-            self.statement(|script| script.push("SET wait_timeout=28800"));
-        }
+    /// What stands before each row of a list.
+    pub(super) fn row(&self) -> &'static str {
+        self.dialect.row()
     }
 
     /// Locks stripes in ascending order, and waits for them.
@@ -61,19 +164,24 @@ impl Script {
         for stripe in stripes {
             wanted[stripe.index()] = true;
         }
+        let lock = if mutant::on(Mutant::StripeUnlocked) {
+            ""
+        } else {
+            " FOR UPDATE"
+        };
+        let stripes: Vec<Stripe> = Stripe::all()
+            .filter(|stripe| wanted[stripe.index()])
+            .collect();
+        let list = List::new("n", &stripes, |row, stripe| row.text(&stripe.to_string()));
+        let select = if self.dialect.has_compound_statements() {
+            "SELECT COUNT(*) INTO @tag_lock_stripes"
+        } else {
+            "SELECT COUNT(*)"
+        };
         self.statement(|script| {
-            let lock = if mutant::on(Mutant::StripeUnlocked) {
-                ""
-            } else {
-                " FOR UPDATE"
-            };
-            let stripes: Vec<Stripe> = Stripe::all()
-                .filter(|stripe| wanted[stripe.index()])
-                .collect();
-            let list = List::new("n", &stripes, |row, stripe| row.text(&stripe.to_string()));
             script.query(
                 &list,
-                "SELECT COUNT(*)",
+                select,
                 (
                     "t_tag_lock t FORCE INDEX(PRIMARY)",
                     "t.lock_name=v.n AND t.kind=0 AND t.slot=0",
@@ -92,8 +200,8 @@ impl Script {
         select: &str,
         (table, key, joins): (&str, &str, &str),
     ) {
-        list.with(&mut self.sql, self.dialect);
-        list.fill(&mut self.sql, select);
-        list.from(&mut self.sql, table, key, joins);
+        list.with(self);
+        list.fill(self, select);
+        list.from(self, table, key, joins);
     }
 }

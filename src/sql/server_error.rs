@@ -34,6 +34,8 @@ pub(crate) const TABLE_DEF_CHANGED: u16 = 1412;
 pub(crate) const LOCK_TABLE_FULL: u16 = 1206;
 /// MariaDB's `max_statement_time`, MySQL's `max_execution_time`.
 pub(crate) const STATEMENT_TIMEOUT: [u16; 2] = [1969, 3024];
+/// The server has as many prepared statements as it takes: `max_prepared_stmt_count`.
+pub(crate) const TOO_MANY_PREPARED: u16 = 1461;
 /// A NULL for a column that takes none: the batch's number was used already.
 pub(crate) const BAD_NULL: u16 = 1048;
 /// The table does not exist.
@@ -103,6 +105,7 @@ impl Meaning {
             | CHECKREAD
             | QUERY_INTERRUPTED
             | TABLE_DEF_CHANGED
+            | TOO_MANY_PREPARED
             | LOCK_TABLE_FULL => Self::Conflict,
             code if STATEMENT_TIMEOUT.contains(&code) => Self::Conflict,
             BAD_NULL => Self::NumberUsed,

@@ -105,6 +105,14 @@ pub async fn number(connection: &mut MySqlConnection, sql: &str) -> i64 {
     row.try_get_unchecked(0).expect("a number")
 }
 
+/// Whether a command is a batch, which its lane numbers; not the registration or the settlement of a lane.
+pub fn is_batch(command: &proxy::Command) -> bool {
+    let sql = command.sql().unwrap_or_default();
+    [&b"seq=IF(seq+1="[..], b"EXECUTE tag_lock_"]
+        .iter()
+        .any(|part| sql.windows(part.len()).any(|window| window == *part))
+}
+
 pub fn is_mariadb() -> bool {
     match std::env::var("TAG_LOCK_SERVER_KIND") {
         Ok(kind) => matches!(kind.as_str(), "mariadb" | "galera"),

@@ -48,6 +48,9 @@ pub struct Profile {
     pub floor: bool,
     /// It talks to the MySQL server of the race, so a relay can stand between.
     pub mysql: bool,
+    /// It sends several statements at once, the last of which is a `COMMIT`: as many round trips as commits, where
+    /// the server counts statements.
+    pub packets: bool,
     /// [`Contestant::fill`] puts rows into its table.
     pub fills: bool,
     /// How many pairs one call of [`Contestant::lock`] stands for; more than one for the bulk floor only.
@@ -69,6 +72,7 @@ impl Profile {
         floor: false,
         mysql: true,
         fills: false,
+        packets: false,
         pairs_per_call: 1,
         most_tasks: usize::MAX,
         connections: None,

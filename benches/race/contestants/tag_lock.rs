@@ -23,6 +23,7 @@ impl Contestant for TagLock {
     const PROFILE: Profile = Profile {
         name: "tag-lock",
         counters: true,
+        packets: true,
         fills: true,
         ..Profile::LOCK
     };
