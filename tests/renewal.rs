@@ -39,13 +39,15 @@ async fn deadline(connection: &mut MySqlConnection, name: &str) -> i64 {
 }
 
 /// Waits until the deadline is another one than `before`.
-async fn renewed(connection: &mut MySqlConnection, name: &str, before: i64) -> i64 {
+async fn renewed(connection: &mut MySqlConnection, guard: &LockGuard, before: i64) -> i64 {
+    let name = guard.name();
     let start = Instant::now();
     loop {
         let now = deadline(connection, name).await;
         if now != before {
             return now;
         }
+        assert!(guard.is_held(), "{name} was lost before it was renewed");
         assert!(
             start.elapsed() < Duration::from_secs(120),
             "{name} is not renewed"
@@ -72,7 +74,7 @@ async fn renewed_at_a_third(ttl: Duration) {
     let mut steps = Vec::new();
     let mut last = deadline(&mut connection, "third").await;
     for _ in 0..8 {
-        let next = renewed(&mut connection, "third", last).await;
+        let next = renewed(&mut connection, &guard, last).await;
         steps.push(next - last);
         last = next;
     }
@@ -105,7 +107,7 @@ async fn renewed_until_the_end(ttl: Duration) {
     for (name, drops) in [("released", false), ("dropped", true)] {
         let guard = client.lock(name).ttl(ttl).acquire().await.expect("a lock");
         let first = deadline(&mut connection, name).await;
-        renewed(&mut connection, name, first).await;
+        renewed(&mut connection, &guard, first).await;
         if drops {
             drop(guard);
         } else {
@@ -225,7 +227,7 @@ async fn unanswered(ttl: Duration) {
     })
     .await;
     let last = deadline(&mut connection, "unknown").await;
-    renewed(&mut connection, "unknown", last).await;
+    renewed(&mut connection, &guard, last).await;
     assert!(guard.is_held());
     guard.release().await.expect("it was held");
     database.remove().await;
@@ -254,7 +256,7 @@ async fn busy(ttl: Duration) {
     assert!(guard.is_held(), "busy is no loss");
     transaction.commit().await.expect("commits");
     let last = deadline(&mut connection, "busy").await;
-    renewed(&mut connection, "busy", last).await;
+    renewed(&mut connection, &guard, last).await;
     assert!(guard.is_held());
 
     // Longer than the lease: what it protects stays safe, since nobody can take the row.
