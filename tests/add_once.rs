@@ -90,7 +90,7 @@ async fn worker() {
     let Ok(url) = std::env::var("TAG_LOCK_ONCE_URL") else {
         return;
     };
-    let client = LockClient::connect(&url).await.expect("connects");
+    let client = support::connected(support::patient(&url)).await;
     let counter = client.counter("processes");
     let mut values = Vec::new();
     for id in 0..20 {

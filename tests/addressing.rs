@@ -60,7 +60,9 @@ impl Rig {
         // What waits aside waits for as long as a slow machine takes for the rest.
         let client = LockClient::builder(options)
             .lanes(1)
-            .request_timeout(Duration::from_secs(120))
+            .default_ttl(Duration::from_secs(3_600))
+            .packet_timeout(Duration::from_secs(60))
+            .request_timeout(Duration::from_secs(1_800))
             .connect();
         Self {
             client: client.await.unwrap(),

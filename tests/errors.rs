@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::{ConnectOptions, Connection, Row};
-use support::{TestDatabase, connect, is_mariadb, number, run, server_url};
+use support::{TestDatabase, connect, connected, is_mariadb, number, run, server_url};
 use tag_lock::{Error, LockClient, LockClientBuilder};
 use tokio::sync::RwLock;
 
@@ -78,10 +78,10 @@ fn assert_says(error: &Error, words: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_server() {
-    // A port that was free a moment ago.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
+    // A port that nobody else can take, and on which nobody listens.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
     let options = options(&server_url()).port(port);
     let error = LockClient::builder(options).connect().await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
@@ -155,30 +155,26 @@ async fn read_only_server() {
         variables.push("super_read_only");
     }
     for variable in variables {
-        let client = account
+        // Short, since each request waits for its end; longer than a machine may stand still.
+        let builder = account
             .builder(&database)
-            .packet_timeout(Duration::from_secs(1))
-            .request_timeout(Duration::from_secs(1))
-            .connect()
-            .await
-            .unwrap();
-        let fresh = account
-            .builder(&database)
-            .packet_timeout(Duration::from_secs(1))
-            .request_timeout(Duration::from_secs(1))
-            .connect()
-            .await
-            .unwrap();
+            .packet_timeout(Duration::from_secs(4))
+            .request_timeout(Duration::from_secs(4));
+        let client = connected(builder.clone()).await;
+        let fresh = connected(builder).await;
         // One with a connection from the time before, the other without.
         client.counter("n").add(1).await.unwrap();
         run(&mut switch, &format!("SET GLOBAL {variable} = ON")).await;
         let meanwhile = tokio::spawn(async move {
             for client in [&client, &fresh] {
                 assert!(client.counter("n").get().await.unwrap() > 0);
+                let (job, other) = (client.lock("job"), client.lock("another job"));
+                let n = client.counter("n");
+                let refused = tokio::join!(job.acquire(), other.try_acquire(), n.add(1));
                 let refused = [
-                    client.lock("job").acquire().await.unwrap_err(),
-                    client.lock("job").try_acquire().await.unwrap_err(),
-                    client.counter("n").add(1).await.unwrap_err(),
+                    refused.0.unwrap_err(),
+                    refused.1.unwrap_err(),
+                    refused.2.unwrap_err(),
                 ];
                 for error in refused {
                     assert!(matches!(error, Error::ReadOnly { .. }), "{error:?}");

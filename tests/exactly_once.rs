@@ -19,7 +19,7 @@ use std::time::Duration;
 use ledger::{Load, rounds, seed};
 use sqlx::mysql::MySqlConnectOptions;
 use support::proxy::{Command, Fault, FaultKind, Gate, Hold, Proxy, RandomFaults, Upstream, once};
-use support::{TestDatabase, is_batch, number, server_deadlocks};
+use support::{TestDatabase, connected, is_batch, number, server_deadlocks};
 use tag_lock::{AtClose, Error, LockClient};
 use tokio::task::JoinSet;
 
@@ -128,12 +128,11 @@ enum Settled {
 async fn unknown_outcome(settled: Settled) {
     let database = TestDatabase::new().await;
     let proxy = Proxy::before(&database.url).await.expect("a proxy");
-    let client = LockClient::builder(connect_options(&proxy, &database))
-        .packet_timeout(Duration::from_millis(200))
-        .request_timeout(Duration::from_millis(600))
-        .connect()
-        .await
-        .expect("connects");
+    // Short, since the test waits for their ends; longer than a machine may stand still.
+    let builder = LockClient::builder(connect_options(&proxy, &database))
+        .packet_timeout(Duration::from_secs(1))
+        .request_timeout(Duration::from_secs(5));
+    let client = connected(builder).await;
     let cut_off = Arc::new(AtomicBool::new(false));
     let gate = Gate::new();
     let (hook_cut_off, hook_gate) = (Arc::clone(&cut_off), gate.clone());
@@ -180,7 +179,7 @@ async fn unknown_outcome(settled: Settled) {
         {}
     };
     // Far more than the request's time: a request that has no limit waits as long as the server is away.
-    tokio::time::timeout(Duration::from_secs(30), all)
+    tokio::time::timeout(Duration::from_secs(120), all)
         .await
         .expect("each request ends in its time");
     assert_eq!(acknowledged.load(Ordering::SeqCst), 0);

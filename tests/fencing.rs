@@ -166,7 +166,7 @@ async fn worker_that_notes_tokens() {
     let Ok(url) = std::env::var(DATABASE) else {
         return;
     };
-    let client = LockClient::connect(&url).await.unwrap();
+    let client = support::connected(support::patient(&url)).await;
     let mut tasks = Vec::new();
     for _ in 0..TASKS {
         let (client, url) = (client.clone(), url.clone());

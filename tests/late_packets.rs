@@ -19,7 +19,7 @@ use ledger::{Load, TTL, rounds, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use support::proxy::{Command, Fault, FaultKind, Gate, Hold, Proxy, Upstream, once};
-use support::{TestDatabase, is_batch, is_mariadb, number, run, server_deadlocks};
+use support::{TestDatabase, connected, is_batch, is_mariadb, number, run, server_deadlocks};
 use tag_lock::{AtClose, LockClient, LockState};
 
 /// How long a client waits for a packet before it gives it up. Short, so that many can be late.
@@ -54,12 +54,10 @@ impl Rig {
 }
 
 async fn hasty(proxy: &Proxy, database: &TestDatabase) -> LockClient {
-    LockClient::builder(proxy.url(&database.url).parse().expect("a URL"))
+    let builder = LockClient::builder(proxy.url(&database.url).parse().expect("a URL"))
         .packet_timeout(PACKET)
-        .request_timeout(Duration::from_secs(1_800))
-        .connect()
-        .await
-        .expect("connects")
+        .request_timeout(Duration::from_secs(1_800));
+    connected(builder).await
 }
 
 /// What a ghost could change of counters, and what it must not.

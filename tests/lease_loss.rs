@@ -17,27 +17,50 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use support::lateness::{assert_on_any_machine, joined, with_ttl};
 use support::proxy::Proxy;
 use support::{TestDatabase, eventually, run};
 use tag_lock::{Error, LockClient, LockGuard};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Renewed after two seconds: what fires before the lease's end was found by a renewal.
-const TTL: Duration = Duration::from_secs(6);
+/// Renewed after four seconds: what fires before the lease's end was found by a renewal.
+const TTL: Duration = Duration::from_secs(12);
 /// For those that wait for the end.
-const SHORT: Duration = Duration::from_millis(900);
+const SHORT: Duration = Duration::from_secs(3);
 
 async fn acquire(client: &LockClient, name: &str, ttl: Duration) -> LockGuard {
     client.lock(name).ttl(ttl).acquire().await.expect("a lock")
 }
 
+/// Waits for the signal, which fires as soon as the trust in the lease is over: no later than a timer of this thread
+/// that was set for the same moment, or for one a little behind it.
+async fn signalled(guard: &LockGuard) {
+    let mut lost = std::pin::pin!(guard.lost());
+    loop {
+        let end = guard.remaining() + Duration::from_millis(20);
+        tokio::select! {
+            biased;
+            () = &mut lost => return,
+            // Longer meanwhile, if it was renewed.
+            () = tokio::time::sleep(end) => {
+                assert!(!guard.remaining().is_zero(), "the trust is over without the signal");
+            }
+        }
+    }
+}
+
 /// The signal fires within the ttl, in all its forms, and the release says so too.
-async fn assert_lost(guard: LockGuard, since: Instant) {
-    guard.lost().await;
+async fn assert_lost(guard: LockGuard) {
+    let left = guard.remaining();
+    let since = Instant::now();
+    signalled(&guard).await;
+    // What a renewal has found does not wait for the end.
+    let (took, late) = (since.elapsed(), Duration::from_millis(500));
     assert!(
-        since.elapsed() < TTL,
-        "found only after {:?}",
-        since.elapsed()
+        left.is_zero() || took + late < left,
+        "found only after {took:?} of {left:?}"
     );
     assert!(!guard.is_held());
     assert!(guard.remaining().is_zero());
@@ -65,7 +88,7 @@ async fn it_fires_when_another_holder_has_taken_over() {
         "UPDATE t_tag_lock SET holder = REPEAT('x', 16), fence = fence + 70000 WHERE lock_name = 'taken'",
     )
     .await;
-    assert_lost(guard, Instant::now()).await;
+    assert_lost(guard).await;
     // The new holder's lock is left alone.
     let row = "SELECT COUNT(*) FROM t_tag_lock WHERE lock_name = 'taken' AND status = 1 AND holder = REPEAT('x', 16)";
     assert_eq!(support::number(&mut connection, row).await, 1);
@@ -78,11 +101,10 @@ async fn it_fires_when_the_lock_is_released_by_force() {
     let guard = acquire(&database.client().await, "forced", TTL).await;
     let operator = database.client().await;
     assert!(operator.force_release("forced").await.expect("frees it"));
-    let since = Instant::now();
     // It can be had at once, and keeps its new holder when the old one lets go.
     let next = acquire(&operator, "forced", TTL).await;
     assert!(next.fencing_token() > guard.fencing_token());
-    assert_lost(guard, since).await;
+    assert_lost(guard).await;
     assert!(next.is_held());
     next.release().await.expect("it was held");
     database.remove().await;
@@ -98,7 +120,7 @@ async fn it_fires_when_the_row_has_vanished() {
         "DELETE FROM t_tag_lock WHERE lock_name = 'vanished'",
     )
     .await;
-    assert_lost(guard, Instant::now()).await;
+    assert_lost(guard).await;
     database.remove().await;
 }
 
@@ -110,23 +132,42 @@ enum Cut {
     Refusal,
 }
 
+/// Acquires a lock after its holder, whose signal has to be there before the grant.
+fn acquire_after(
+    client: &LockClient,
+    name: &'static str,
+    ttl: Duration,
+    holder: &LockGuard,
+) -> JoinHandle<LockGuard> {
+    let (client, holder) = (client.clone(), holder.view());
+    tokio::spawn(async move {
+        let guard = acquire(&client, name, ttl).await;
+        // Not by comparing two tasks' clocks: a machine that stands still wakes both at the same time.
+        let signal = holder.lost().now_or_never();
+        assert_on_any_machine(signal.is_some(), "granted before the signal");
+        assert_on_any_machine(!holder.is_held(), "granted while it was held");
+        guard
+    })
+}
+
 /// Cuts the holder off; its signal must come in time for the one that waits at the server.
-async fn cut_off(cut: Cut) {
+async fn cut_off(cut: Cut, ttl: Duration) {
     let database = TestDatabase::new().await;
     let proxy = Proxy::before(&database.url).await.expect("a proxy");
     let cut_client = LockClient::connect(&proxy.url(&database.url))
         .await
         .expect("connects");
     let others = database.client().await;
-    let guard = acquire(&cut_client, "cut", SHORT).await;
+    let guard = acquire(&cut_client, "cut", ttl).await;
     // At least one renewal has passed.
     let first = guard.remaining();
-    tokio::time::sleep(SHORT / 2).await;
-    eventually("a renewal", || async { guard.remaining() > first / 2 }).await;
-    let next = tokio::spawn(async move {
-        let guard = acquire(&others, "cut", SHORT).await;
-        (Instant::now(), guard)
-    });
+    tokio::time::sleep(ttl / 2).await;
+    eventually("a renewal", || async {
+        assert!(guard.is_held(), "lost before it was cut off");
+        guard.remaining() > first / 2
+    })
+    .await;
+    let next = acquire_after(&others, "cut", ttl, &guard);
 
     match cut {
         Cut::Silence => proxy.pause(),
@@ -136,9 +177,8 @@ async fn cut_off(cut: Cut) {
         }
     }
     let (since, trusted) = (Instant::now(), guard.remaining());
-    guard.lost().await;
-    let lost = Instant::now();
-    let early = lost - since;
+    signalled(&guard).await;
+    let early = since.elapsed();
     // Not to know is no loss: the lease is good until its end.
     assert!(
         early + Duration::from_millis(2) >= trusted,
@@ -146,12 +186,7 @@ async fn cut_off(cut: Cut) {
     );
     assert!(!guard.is_held());
 
-    let (granted, next) = next.await.expect("a grant");
-    assert!(
-        lost < granted,
-        "granted {:?} before the signal",
-        lost - granted
-    );
+    let next = joined(next).await;
     assert!(next.fencing_token() > guard.fencing_token());
     next.release().await.expect("it was held");
     proxy.resume();
@@ -167,12 +202,12 @@ async fn cut_off(cut: Cut) {
 
 #[tokio::test]
 async fn it_fires_before_another_is_granted_when_the_server_is_silent() {
-    cut_off(Cut::Silence).await;
+    with_ttl(SHORT, async |ttl| cut_off(Cut::Silence, ttl).await).await;
 }
 
 #[tokio::test]
 async fn it_fires_before_another_is_granted_when_the_server_is_gone() {
-    cut_off(Cut::Refusal).await;
+    with_ttl(SHORT, async |ttl| cut_off(Cut::Refusal, ttl).await).await;
 }
 
 #[tokio::test]
@@ -183,21 +218,9 @@ async fn it_fires_before_another_is_granted_when_nothing_renews() {
         let ttl = Duration::from_millis(300);
         let request = holder.lock("fixed").ttl(ttl).auto_renew(false);
         let guard = request.acquire().await.expect("a lock");
-        let next = tokio::spawn({
-            let others = others.clone();
-            async move {
-                let guard = acquire(&others, "fixed", TTL).await;
-                (Instant::now(), guard)
-            }
-        });
-        guard.lost().await;
-        let lost = Instant::now();
-        let (granted, next) = next.await.expect("a grant");
-        assert!(
-            lost < granted,
-            "granted {:?} before the signal",
-            lost - granted
-        );
+        let next = acquire_after(&others, "fixed", TTL, &guard);
+        signalled(&guard).await;
+        let next = joined(next).await;
         next.release().await.expect("it was held");
     }
     database.remove().await;
@@ -205,20 +228,23 @@ async fn it_fires_before_another_is_granted_when_nothing_renews() {
 
 #[tokio::test]
 async fn it_does_not_fire_on_a_release_or_a_drop() {
+    with_ttl(SHORT, not_fired).await;
+}
+
+async fn not_fired(ttl: Duration) {
     let database = TestDatabase::new().await;
     let client = database.client().await;
-    let released = acquire(&client, "released", SHORT).await;
-    let dropped = acquire(&client, "dropped", SHORT).await;
+    let released = acquire(&client, "released", ttl).await;
+    let dropped = acquire(&client, "dropped", ttl).await;
     let views = [released.view(), dropped.view()];
     let tokens = [released.cancellation_token(), dropped.cancellation_token()];
     released.release().await.expect("it was held");
     drop(dropped);
     // Longer than the lease would have lasted.
-    for view in views {
-        let fired = timeout(SHORT * 2, view.lost()).await;
-        assert!(fired.is_err(), "{} was released, not lost", view.name());
-        assert!(!view.is_held());
-    }
+    let [a, b] = views.each_ref().map(|view| timeout(ttl * 2, view.lost()));
+    let fired = tokio::join!(a, b);
+    assert!(fired.0.is_err() && fired.1.is_err(), "released, not lost");
+    assert!(views.iter().all(|view| !view.is_held()));
     assert!(tokens.iter().all(|token| !token.is_cancelled()));
     database.remove().await;
 }

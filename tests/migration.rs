@@ -48,7 +48,7 @@ async fn worker_that_migrates() {
     let Ok(url) = std::env::var(DATABASE) else {
         return;
     };
-    let client = LockClient::connect(&url).await.unwrap();
+    let client = support::connected(support::patient(&url)).await;
     println!("{READY}");
     // The other end of the pipe is closed when the test has failed.
     if std::io::stdin().read_line(&mut String::new()).unwrap() > 0 {

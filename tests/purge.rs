@@ -19,7 +19,7 @@ use rand::Rng;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 use support::proxy::{Command, Fault, Gate, Hold, Proxy, once};
-use support::{TestDatabase, number, run, server_deadlocks};
+use support::{TestDatabase, connected, number, patient, run, server_deadlocks};
 use tag_lock::{Error, LockClient, LockState};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -216,9 +216,8 @@ async fn what_is_used_at_the_last_moment_stays() {
     let client = database.client().await;
     let mut connection = database.connection().await;
     let proxy = Proxy::before(&database.url).await.expect("a proxy");
-    let purger = LockClient::connect(&proxy.url(&database.url))
-        .await
-        .expect("connects");
+    // Its packet is held while others are at work, for as long as that takes.
+    let purger = connected(patient(&proxy.url(&database.url))).await;
     for name in ["acquired", "used again", "locked", "unused"] {
         leave(&client, name).await;
     }

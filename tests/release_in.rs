@@ -71,7 +71,8 @@ async fn a_rollback_leaves_the_guard_usable() {
         info.expect("a row").deadline
     };
     for level in LEVELS {
-        let ttl = Duration::from_secs(3);
+        // Renewed after two seconds: a machine may stand still for three.
+        let ttl = Duration::from_secs(6);
         let guard = holder
             .lock(level)
             .ttl(ttl)
@@ -135,7 +136,8 @@ async fn the_commit_lets_the_next_task_in() {
     let database = TestDatabase::new().await;
     let client = database.client().await;
     let mut connection = database.connection().await;
-    let ttl = Duration::from_secs(1);
+    // The next renewal, in two seconds, finds the release.
+    let ttl = Duration::from_secs(6);
     let guard = client.lock("a").ttl(ttl).acquire().await.expect("acquires");
     let waiting = {
         let client = client.clone();

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tag_lock::LockClient;
 use tokio::task::JoinSet;
 
-use self::support::{TestDatabase, spawn_worker};
+use self::support::{TestDatabase, connected, patient, spawn_worker};
 
 /// How many different locks and counters.
 const NAMES: usize = 50;
@@ -97,9 +97,7 @@ async fn four_processes(spread: &str) {
 #[ignore = "a process of the crowd"]
 async fn contention_worker() {
     let variable = |name| std::env::var(name).unwrap();
-    let client = LockClient::connect(&variable("CONTENTION_URL"))
-        .await
-        .unwrap();
+    let client = connected(patient(&variable("CONTENTION_URL"))).await;
     let ledger = Ledger::open(Path::new(&variable("CONTENTION_LEDGER")), 0);
     crowd(
         &client,

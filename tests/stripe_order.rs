@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use rand::seq::SliceRandom;
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::mysql::MySqlConnection;
 use tag_lock::LockClient;
 use tokio::sync::Mutex;
 
-use self::support::{TestDatabase, eventually, number, run, server_deadlocks};
+use self::support::{TestDatabase, connected, eventually, number, patient, run, server_deadlocks};
 
 const CLIENTS: usize = 4;
 const ROUNDS: usize = 25;
@@ -42,12 +42,7 @@ fn names() -> Vec<String> {
 
 /// A client whose requests all share the packets of one lane.
 async fn one_lane(database: &TestDatabase) -> LockClient {
-    let options: MySqlConnectOptions = database.url.parse().unwrap();
-    LockClient::builder(options)
-        .lanes(1)
-        .connect()
-        .await
-        .unwrap()
+    connected(patient(&database.url).lanes(1)).await
 }
 
 /// Adds to all counters at once, in the order of the names.

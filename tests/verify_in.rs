@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use rand::Rng;
 use sqlx::mysql::MySqlConnection;
@@ -187,18 +188,18 @@ async fn a_lease_that_a_transaction_used_does_not_pass_in_memory() {
         let name = format!("memory {level}");
         let first = stage.holder.lock(&name).acquire().await.expect("acquires");
         let token = first.fencing_token();
-        let waiting = {
+        let mut waiting = {
             let (stage, name) = (Arc::clone(&stage), name.clone());
-            tokio::spawn(async move {
+            Box::pin(async move {
                 let guard = stage.holder.lock(&name).acquire().await.expect("acquires");
                 let mut connection = stage.database.connection().await;
                 let found = format!("SELECT COUNT(*) FROM journal WHERE name='{name}'");
                 (guard, number(&mut connection, &found).await)
             })
         };
-        // The waiter is in the queue: a request that does not wait finds the name taken anyway, so
-        // give it the time that a task needs to start.
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        // The place in the queue is taken with the first poll.
+        assert!(waiting.as_mut().now_or_never().is_none());
+        let waiting = tokio::spawn(waiting);
         if level == "no transaction" {
             drop(first);
             let (second, _) = waiting.await.expect("the waiter");

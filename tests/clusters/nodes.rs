@@ -132,7 +132,7 @@ impl Node {
             connection.close().await?;
             answer
         };
-        tokio::time::timeout(Duration::from_secs(2), answer)
+        tokio::time::timeout(Duration::from_secs(20), answer)
             .await
             .ok()?
             .ok()

@@ -40,7 +40,7 @@ impl Relay {
 async fn forward(mut client: TcpStream, mut targets: watch::Receiver<u16>) {
     let target = *targets.borrow_and_update();
     let connecting = TcpStream::connect(("127.0.0.1", target));
-    let Ok(Ok(mut server)) = tokio::time::timeout(Duration::from_secs(2), connecting).await else {
+    let Ok(Ok(mut server)) = tokio::time::timeout(Duration::from_secs(20), connecting).await else {
         return;
     };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));

@@ -46,7 +46,7 @@ async fn a_stale_holder_cannot_commit_on_another_node() {
     let database = database(&cluster).await;
     let holder = patient_client(&cluster.nodes[0].database(&database.name)).await;
     let other = patient_client(&cluster.nodes[2].database(&database.name)).await;
-    let request = holder.lock("job").ttl(Duration::from_secs(1));
+    let request = holder.lock("job").ttl(Duration::from_secs(5));
     let guard = request.auto_renew(false).acquire().await.unwrap();
 
     let mut application = connection(&cluster, 1, &database).await;

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use crate::proxy::Proxy;
 
 /// Long enough for any reply on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Rig {
     pub(crate) proxy: Proxy,

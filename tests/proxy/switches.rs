@@ -44,7 +44,7 @@ async fn a_delay_is_that_of_a_wire_not_of_each_packet() {
     assert!(rows.iter().all(|row| row.get::<String, _>(0).len() == 200));
     assert!(begun.elapsed() >= Duration::from_millis(40));
     assert!(
-        begun.elapsed() < Duration::from_secs(10),
+        begun.elapsed() < Duration::from_secs(100),
         "{:?}",
         begun.elapsed()
     );

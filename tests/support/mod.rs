@@ -11,6 +11,7 @@
     reason = "a test fails by panicking"
 )]
 
+pub mod lateness;
 pub mod proxy;
 
 use std::process::{Child, Command, Stdio};
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
-use tag_lock::LockClient;
+use tag_lock::{Error, LockClient, LockClientBuilder};
 
 /// The server's URL, as `scripts/with-mysql` sets it. Without a server a test cannot pass.
 pub fn server_url() -> String {
@@ -63,7 +64,7 @@ impl TestDatabase {
 
     /// A new client, as another process would have one.
     pub async fn client(&self) -> LockClient {
-        LockClient::connect(&self.url).await.expect("connects")
+        connected(patient(&self.url)).await
     }
 
     /// A plain connection, as the application would have one.
@@ -75,6 +76,25 @@ impl TestDatabase {
     pub async fn remove(self) {
         let mut connection = connect(&server_url()).await;
         run(&mut connection, &format!("DROP DATABASE {}", self.name)).await;
+    }
+}
+
+/// A client's options, with which a slow machine is no reason for an error.
+pub fn patient(url: &str) -> LockClientBuilder {
+    LockClient::builder(url.parse().expect("a URL"))
+        .packet_timeout(Duration::from_secs(30))
+        .request_timeout(Duration::from_secs(120))
+}
+
+/// Connects, however long that takes: a client with a short packet timeout gives up a slow machine's server.
+pub async fn connected(builder: LockClientBuilder) -> LockClient {
+    let start = std::time::Instant::now();
+    loop {
+        match builder.clone().connect().await {
+            Ok(client) => return client,
+            Err(Error::Unreachable { .. }) if start.elapsed() < Duration::from_secs(120) => {}
+            Err(error) => panic!("connects: {error}"),
+        }
     }
 }
 

@@ -19,9 +19,9 @@ const AT_ONCE: Duration = Duration::from_millis(900);
 /// How long a transaction keeps its row: longer than every time limit of a row's lock.
 const KEPT: Duration = Duration::from_secs(3);
 /// How long a canary may take.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// What depends on the machine being quick is tried again before it is a finding.
-const ATTEMPTS: u32 = 3;
+const ATTEMPTS: u32 = 12;
 /// An hour, in the microseconds that tokens are made of.
 const HOUR: u64 = 3_600_000_000;
 

@@ -54,7 +54,9 @@ fn every_kind_of_finding_has_a_breakage() {
 #[test]
 fn a_long_history_is_judged_in_a_moment() {
     let world = World::simulate(7, 20_000);
-    let begin = std::time::Instant::now();
+    // Of this thread's processor: what else the machine does is not the oracle's.
+    let processor = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).tv_sec;
+    let begin = processor();
     let verdict = verdict(&world);
     assert_eq!(verdict.findings, []);
     for what in [
@@ -70,7 +72,8 @@ fn a_long_history_is_judged_in_a_moment() {
             "{what}: {verdict:?}"
         );
     }
-    assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
+    let took = processor() - begin;
+    assert!(took < 60, "{took} s");
 }
 
 #[test]
