@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tag_lock::{Error as LockError, LockClient};
 
-const PERIOD: Duration = Duration::from_secs(1);
-const HOLD: Duration = Duration::from_millis(600);
+const PERIOD: Duration = Duration::from_secs(4);
+const HOLD: Duration = Duration::from_secs(3);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -22,7 +22,7 @@ use ledger::{TTL, rounds, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use support::proxy::{Command, Fault, Gate, Hold, Proxy, RandomFaults, once};
-use support::{TestDatabase, eventually, is_batch, number};
+use support::{TestDatabase, connected, eventually, is_batch, number, patient};
 use tag_lock::{AtClose, Error, LockClient};
 use tokio::task::JoinSet;
 
@@ -260,8 +260,8 @@ async fn any_future_dropped_at_any_moment() {
     let url = proxy.url(&database.url);
     // Two, so that locks also pass between clients.
     let clients = [
-        LockClient::connect(&url).await.expect("connects"),
-        LockClient::connect(&url).await.expect("connects"),
+        connected(patient(&url)).await,
+        connected(patient(&url)).await,
     ];
     expect(clients[0].counter("stock").set(200).await);
     let books = Arc::new(Books::default());

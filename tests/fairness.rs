@@ -29,6 +29,8 @@ use tokio::task::JoinSet;
 const PROCESSES: usize = 4;
 const TASKS: usize = 16;
 const ROUNDS: usize = 3;
+/// How long after a pause the order of turns may still be another one, in nanoseconds.
+const AFTERMATH: u64 = 500_000_000;
 /// So many turns are enough to judge by.
 const ENOUGH: usize = PROCESSES * 2;
 /// Waits that are shorter are within one process's turn.
@@ -99,6 +101,7 @@ struct Unfair {
 }
 
 async fn compete_for(hold: Duration, length: Duration) -> Result<(), Unfair> {
+    let (instant, origin) = (Instant::now(), monotonic());
     let lateness = Lateness::watch();
     let database = TestDatabase::new().await;
     let mut workers: Vec<Child> = (0..PROCESSES)
@@ -124,17 +127,24 @@ async fn compete_for(hold: Duration, length: Duration) -> Result<(), Unfair> {
         let mut input = worker.stdin.take().expect("its input");
         writeln!(input, "{end}").expect("it listens");
     }
-    let (mut turns, mut waits, mut late) = (Vec::new(), Vec::new(), Duration::ZERO);
+    let (mut turns, mut waits) = (Vec::new(), Vec::new());
+    let (mut late, mut pauses) = (Duration::ZERO, Vec::new());
     for (process, output) in outputs.into_iter().enumerate() {
         for line in output {
             let line = line.expect("its output");
             read(&line, process, &mut turns, &mut waits);
-            if let Some(stopped) = line.strip_prefix("late ") {
-                late = late.max(Duration::from_micros(stopped.parse().expect("a number")));
+            if let Some(pause) = line.strip_prefix("pause ") {
+                let (from, to) = pause.split_once(' ').expect("two numbers");
+                let pause = (from.parse().expect("a time"), to.parse().expect("a time"));
+                late += Duration::from_nanos(pause.1 - pause.0);
+                pauses.push(pause);
             }
         }
     }
     let late = late.max(lateness.so_far());
+    let nanos = |time: Instant| origin + u64::try_from((time - instant).as_nanos()).expect("short");
+    let periods = lateness.periods().into_iter();
+    pauses.extend(periods.map(|(from, to)| (nanos(from), nanos(to))));
     for mut worker in workers {
         assert!(
             worker.wait().expect("it ended").success(),
@@ -142,12 +152,17 @@ async fn compete_for(hold: Duration, length: Duration) -> Result<(), Unfair> {
         );
     }
     let turns = joined(turns);
+    // Who waited while the server or a process stood still, or just after that, waited for more than others' turns.
+    waits.retain(|Wait(asked, granted)| {
+        let beside = |(from, to): &(u64, u64)| granted < from || to + AFTERMATH < *asked;
+        pauses.iter().all(beside)
+    });
     let verdict = judge(hold, &turns, &waits, (start, end));
     database.remove().await;
     verdict.map_err(|what| Unfair {
         what,
         late,
-        too_few: turns.len() < ENOUGH,
+        too_few: turns.len() < ENOUGH || waits.is_empty(),
     })
 }
 
@@ -229,8 +244,12 @@ fn judge(
         Duration::from_nanos(length),
         Duration::from_nanos(longest),
     );
-    if turns.len() < ENOUGH {
-        return Err(format!("{} turns are too few to judge by", turns.len()));
+    if turns.len() < ENOUGH || waits.is_empty() {
+        return Err(format!(
+            "{} turns and {} waits are too few to judge by",
+            turns.len(),
+            waits.len()
+        ));
     }
     let least = grants.iter().min().copied().unwrap_or_default();
     let share = all / u64::try_from(PROCESSES).expect("few");
@@ -313,21 +332,25 @@ async fn competitor() {
     for Wait(asked, granted) in &said.waits {
         writeln!(text, "wait {asked} {granted}").expect("a string");
     }
-    let late = pauses.join().expect("no panic");
-    println!("{text}late {}", late.as_micros());
+    for (from, to) in pauses.join().expect("no panic") {
+        writeln!(text, "pause {from} {to}").expect("a string");
+    }
+    println!("{text}");
 }
 
-/// For how long in all this process did not run until `end`, when it wanted to.
-fn pauses(end: u64) -> Duration {
-    let (pause, usual) = (Duration::from_millis(20), Duration::from_millis(30));
-    let mut late = Duration::ZERO;
-    while monotonic() < end {
-        let before = Instant::now();
-        std::thread::sleep(pause);
-        let more = before.elapsed().saturating_sub(pause);
-        late += if more > usual { more } else { Duration::ZERO };
+/// When this process did not run until `end`, though it wanted to.
+fn pauses(end: u64) -> Vec<(u64, u64)> {
+    let mut pauses = Vec::new();
+    let mut before = monotonic();
+    while before < end {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = monotonic();
+        if now - before > 50_000_000 {
+            pauses.push((before, now));
+        }
+        before = now;
     }
-    late
+    pauses
 }
 
 /// Takes in one grant while the lock is held.

@@ -1,8 +1,8 @@
 //! How late the machine is: what a test may hold against the library is what is left without that.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -30,6 +30,8 @@ struct Sums {
     late: AtomicU64,
     /// When the present look began, in microseconds since the first.
     look: AtomicU64,
+    /// The looks that were late.
+    periods: Mutex<Vec<(Instant, Instant)>>,
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -61,6 +63,11 @@ impl Lateness {
         Self { began, sums }
     }
 
+    /// When it was late so far, from the beginning to the end of each look.
+    pub fn periods(&self) -> Vec<(Instant, Instant)> {
+        self.sums.periods.lock().expect("no panic").clone()
+    }
+
     /// By how much the machine was late in all.
     pub fn so_far(&self) -> Duration {
         let look = Duration::from_micros(self.sums.look.load(Ordering::SeqCst));
@@ -86,6 +93,9 @@ async fn look(began: Instant, sums: &Arc<Sums>, ready: std::sync::mpsc::Sender<(
         tokio::time::sleep(PAUSE).await;
         change("UPDATE {} SET n = n + 1").await;
         let now = Instant::now();
+        if !late(now - last).is_zero() {
+            sums.periods.lock().expect("no panic").push((last, now));
+        }
         sums.late
             .fetch_add(micros(late(now - last)), Ordering::SeqCst);
         sums.look.store(micros(now - began), Ordering::SeqCst);
