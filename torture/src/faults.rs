@@ -50,14 +50,23 @@ impl Lane {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Wire, Self::Session, Self::Worker, Self::Server];
 
-    /// The longest time between two faults.
+    /// The longest time between the beginnings of two faults, unless the first one takes longer.
     #[must_use]
     pub fn longest_gap(self) -> Duration {
         Duration::from_millis(match self {
             Self::Wire => 250,
             Self::Session => 800,
-            Self::Worker => 4_000,
-            Self::Server => 5_000,
+            Self::Worker => 5_000,
+            Self::Server => 6_500,
+        })
+    }
+
+    /// The shortest time without a fault.
+    #[must_use]
+    pub fn shortest_rest(self) -> Duration {
+        Duration::from_millis(match self {
+            Self::Wire | Self::Session => 1,
+            Self::Worker | Self::Server => 300,
         })
     }
 }
