@@ -26,11 +26,11 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
 
-use crate::deadlocks::Deadlocks;
 use crate::fleet::{Fleet, Slot};
 use crate::history::Unavailable;
 use crate::server::{Node, Servers, Topology};
 use crate::setup::Setup;
+use crate::tallies::Tallies;
 use crate::wall_clock::Clock;
 
 /// Faults of one lane come one after another, those of different lanes at the same time.
@@ -150,7 +150,7 @@ pub struct Rig {
     /// Its password.
     pub password: String,
     /// Looks at the servers' counters.
-    pub deadlocks: Deadlocks,
+    pub tallies: Tallies,
     /// The servers' clocks, if they can be stepped.
     pub server_clocks: Vec<Clock>,
     /// Becomes true when the load ends.

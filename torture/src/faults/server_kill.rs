@@ -40,7 +40,7 @@ impl Fault for ServerKill {
             } else {
                 rig.any_node(random)
             };
-            rig.deadlocks.look(node).await;
+            rig.tallies.look(node).await;
             let from = now();
             node.kill().await?;
             if random.random_range(0..8) == 0 {
