@@ -26,11 +26,11 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::watch;
 
-use crate::deadlocks::Deadlocks;
 use crate::fleet::{Fleet, Slot};
 use crate::history::Unavailable;
 use crate::server::{Node, Servers, Topology};
 use crate::setup::Setup;
+use crate::tallies::Tallies;
 use crate::wall_clock::Clock;
 
 /// Faults of one lane come one after another, those of different lanes at the same time.
@@ -50,14 +50,23 @@ impl Lane {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Wire, Self::Session, Self::Worker, Self::Server];
 
-    /// The longest time between two faults.
+    /// The longest time between the beginnings of two faults, unless the first one takes longer.
     #[must_use]
     pub fn longest_gap(self) -> Duration {
         Duration::from_millis(match self {
             Self::Wire => 250,
             Self::Session => 800,
-            Self::Worker => 4_000,
-            Self::Server => 5_000,
+            Self::Worker => 5_000,
+            Self::Server => 6_500,
+        })
+    }
+
+    /// The shortest time without a fault.
+    #[must_use]
+    pub fn shortest_rest(self) -> Duration {
+        Duration::from_millis(match self {
+            Self::Wire | Self::Session => 1,
+            Self::Worker | Self::Server => 300,
         })
     }
 }
@@ -141,7 +150,7 @@ pub struct Rig {
     /// Its password.
     pub password: String,
     /// Looks at the servers' counters.
-    pub deadlocks: Deadlocks,
+    pub tallies: Tallies,
     /// The servers' clocks, if they can be stepped.
     pub server_clocks: Vec<Clock>,
     /// Becomes true when the load ends.

@@ -26,7 +26,7 @@ pub async fn read(rig: &Rig, accepted: Vec<(Arc<str>, u64)>) -> Result<FinalStat
     let client = connect(node.options()?.database(&rig.database)).await?;
     let mut state = FinalState {
         accepted,
-        deadlocks: rig.deadlocks.total(),
+        deadlocks: rig.tallies.deadlocks(),
         ..FinalState::default()
     };
     let mut administrator = node.administrator().await?;

@@ -9,7 +9,6 @@ pub mod bank;
 pub mod canaries;
 pub mod case;
 pub mod cluster;
-pub mod deadlocks;
 pub mod faults;
 pub mod final_state;
 pub mod fleet;
@@ -28,6 +27,7 @@ pub mod resource;
 pub mod run;
 pub mod server;
 pub mod setup;
+pub mod tallies;
 #[allow(
     dead_code,
     unreachable_pub,

@@ -1,7 +1,7 @@
 //! Breaks things while the load runs: one task for each lane of faults, each with a schedule drawn from the seed.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -100,15 +100,15 @@ async fn work(
     if total == 0 {
         return problems;
     }
+    let mut last = Instant::now();
     loop {
-        let gap: f64 = random.random();
-        let gap = lane
-            .longest_gap()
-            .mul_f64(gap)
-            .max(Duration::from_millis(1));
-        if !rig.pause(gap).await {
+        // From one fault's beginning to the next one's: a server that is slow to come back is not killed all the time.
+        let gap = lane.longest_gap().mul_f64(random.random());
+        let left = gap.saturating_sub(last.elapsed());
+        if !rig.pause(left.max(lane.shortest_rest())).await {
             return problems;
         }
+        last = Instant::now();
         let mut drawn = random.random_range(0..total);
         let Some(fault) = faults.iter().find(|fault| {
             let found = drawn < fault.weight();

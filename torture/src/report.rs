@@ -37,6 +37,8 @@ pub struct Report {
     pub faults: BTreeMap<String, u64>,
     /// Deadlocks that the servers counted.
     pub deadlocks: u64,
+    /// Conflicts between the nodes of a cluster: the library runs such a packet again.
+    pub conflicts: Option<u64>,
     /// The longest time from a server being whole again to the first acknowledged change, in milliseconds.
     pub worst_recovery: u64,
     /// The longest time for which somebody waited for a lock that nobody held, in milliseconds.
@@ -104,7 +106,10 @@ impl fmt::Display for Report {
         line("critical sections", &self.sections)?;
         line("increments", &self.increments)?;
         line("open at a kill", &self.open)?;
-        line("deadlocks", &self.deadlocks)?;
+        line("server deadlocks", &self.deadlocks)?;
+        if let Some(conflicts) = &self.conflicts {
+            line("conflicts retried", conflicts)?;
+        }
         line("worst recovery", &format!("{} ms", self.worst_recovery))?;
         line("worst wait", &format!("{} ms", self.worst_wait))?;
         for (title, all) in [("checked", &self.checked), ("faults", &self.faults)] {

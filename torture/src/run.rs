@@ -14,7 +14,6 @@ use crate::bank;
 use crate::canaries;
 use crate::case::{self, Aftermath};
 use crate::cluster;
-use crate::deadlocks::Deadlocks;
 use crate::faults::{Failure, Rig};
 use crate::final_state;
 use crate::fleet::Fleet;
@@ -26,6 +25,7 @@ use crate::report::Report;
 use crate::resource::Resource;
 use crate::server::{Servers, Topology};
 use crate::setup::Setup;
+use crate::tallies::Tallies;
 use crate::wall_clock::Clock;
 
 /// How often progress is told.
@@ -82,7 +82,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     }
     let rig = Arc::new(Rig {
         setup,
-        deadlocks: Deadlocks::of(&servers),
+        tallies: Tallies::of(&servers),
         servers,
         fleet,
         database,
@@ -94,7 +94,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         unavailable: std::sync::Mutex::default(),
     });
     for node in &rig.servers.nodes {
-        rig.deadlocks.look(node).await;
+        rig.tallies.look(node).await;
     }
     for slot in &rig.fleet.slots {
         rig.fleet.start(slot)?;
@@ -113,7 +113,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     mend(&rig).await;
     rig.fleet.finish(PATIENCE).await;
     for node in &rig.servers.nodes {
-        rig.deadlocks.look(node).await;
+        rig.tallies.look(node).await;
     }
     let last = final_state::read(&rig, resource.accepted()).await?;
     following.abort();
@@ -152,6 +152,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
             .map(|(name, count)| (name.to_owned(), count))
             .collect(),
         deadlocks,
+        conflicts: rig.tallies.conflicts(),
         worst_recovery: judged.worst_recovery / 1_000_000,
         worst_wait: judged
             .verdict
@@ -198,7 +199,7 @@ async fn load(rig: &Rig, options: &RunOptions) -> Result<Vec<String>, Failure> {
         if told.elapsed() >= TELL {
             told = Instant::now();
             for node in &rig.servers.nodes {
-                rig.deadlocks.look(node).await;
+                rig.tallies.look(node).await;
             }
             eprintln!(
                 "torture: {:>5} s  {:>9} operations  {:>8} sections  {:>8} increments  {:>5} faults",

@@ -18,6 +18,12 @@ use crate::wall_clock::Clock;
 /// An administrator does not wait longer for an answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// What a MySQL server can do without, and would need a quarter of its start for. Groups need the first.
+const FAST_RESTART: [&str; 2] = [
+    "--performance-schema=OFF",
+    "--innodb-buffer-pool-load-at-startup=OFF",
+];
+
 /// One server.
 #[derive(Debug)]
 pub struct Node {
@@ -29,6 +35,8 @@ pub struct Node {
     pub directory: Option<PathBuf>,
     /// What its process gets in its environment whenever it starts.
     variables: Mutex<Vec<(String, PathBuf)>>,
+    /// Options with which it starts again: what keeps it from being back soon, and matters to no fault.
+    restart: &'static [&'static str],
 }
 
 /// All servers of a run.
@@ -89,11 +97,13 @@ impl Servers {
         } else {
             Topology::AllWrite
         };
+        let restart: &[&str] = if kind == "mysql" { &FAST_RESTART } else { &[] };
         let nodes = urls.into_iter().enumerate().map(|(number, url)| Node {
             number,
             url,
             directory: directories.get(number).map(PathBuf::from),
             variables: Mutex::default(),
+            restart,
         });
         Ok(Self {
             nodes: nodes.collect(),
@@ -168,7 +178,7 @@ impl Node {
     ///
     /// If its script fails.
     pub async fn kill(&self) -> io::Result<()> {
-        self.script("kill", &[]).await
+        self.script("kill", &[], &[]).await
     }
 
     /// Starts it again.
@@ -178,7 +188,7 @@ impl Node {
     /// If its script fails.
     pub async fn start(&self) -> io::Result<()> {
         let variables = self.lock_variables().clone();
-        self.script("start", &variables).await
+        self.script("start", self.restart, &variables).await
     }
 
     /// Starts it again with a clock that can be stepped.
@@ -210,7 +220,7 @@ impl Node {
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
-        self.script("stop", &[]).await?;
+        self.script("stop", &[], &[]).await?;
         self.start().await?;
         Ok(clock)
     }
@@ -226,9 +236,15 @@ impl Node {
         })
     }
 
-    async fn script(&self, name: &str, variables: &[(String, PathBuf)]) -> io::Result<()> {
+    async fn script(
+        &self,
+        name: &str,
+        options: &[&str],
+        variables: &[(String, PathBuf)],
+    ) -> io::Result<()> {
         // Its standard error is not piped: a server that keeps it open would be waited for.
         let status = Command::new(self.directory()?.join(name))
+            .args(options)
             .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

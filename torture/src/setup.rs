@@ -74,12 +74,14 @@ impl Workload {
             Self::Stock => Shares { stock: 300, ..none },
             // Each has a connection of its own.
             Self::Bank => Shares { bank: 24, ..none },
+            // Many wait for each lock: most turns pass on in memory, and every process wants each name. Bank and
+            // fenced tasks cost the server most, and a stock's history is the more lenient the more is under way.
             Self::Mixed => Shares {
-                mutex: 128,
-                fenced: 16,
-                tickets: 240,
+                mutex: 768,
+                fenced: 8,
+                tickets: 400,
                 stock: 32,
-                bank: 8,
+                bank: 6,
             },
         }
     }

@@ -21,7 +21,7 @@ impl Fault for ServerKill {
     }
 
     fn weight(&self) -> u32 {
-        30
+        45
     }
 
     fn is_possible(&self, rig: &Rig) -> bool {
@@ -40,10 +40,10 @@ impl Fault for ServerKill {
             } else {
                 rig.any_node(random)
             };
-            rig.deadlocks.look(node).await;
+            rig.tallies.look(node).await;
             let from = now();
             node.kill().await?;
-            if random.random_range(0..4) == 0 {
+            if random.random_range(0..8) == 0 {
                 // At times it stays away for longer than leases last.
                 let away = rig.setup.ttl().mul_f64(2.0 * random.random::<f64>());
                 rig.pause(away.max(Duration::from_millis(100))).await;

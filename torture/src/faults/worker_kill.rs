@@ -18,7 +18,7 @@ impl Fault for WorkerKill {
     }
 
     fn weight(&self) -> u32 {
-        8
+        5
     }
 
     fn strike<'a>(

@@ -22,7 +22,7 @@ impl Fault for WorkerStop {
     }
 
     fn weight(&self) -> u32 {
-        20
+        30
     }
 
     fn strike<'a>(

@@ -77,8 +77,8 @@ impl Task {
     /// How long the work takes: mostly next to nothing, at times longer than the lease without a renewal.
     fn pause(&mut self) -> Duration {
         match self.random.random_range(0..1_000) {
-            0..600 => Duration::ZERO,
-            600..997 => self.up_to(PAUSE),
+            0..850 => Duration::ZERO,
+            850..999 => self.up_to(PAUSE),
             _ => self.up_to(self.setup.ttl() * 3 / 2),
         }
     }

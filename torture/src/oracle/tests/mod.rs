@@ -104,7 +104,7 @@ fn nothing_is_nothing() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn correct_histories_pass(seed: u64, length in 1_usize..150) {
