@@ -1,6 +1,7 @@
 //! The server's clock as seen from here: what it will show, and whether it was stepped.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::clock::{Moment, micros};
@@ -8,37 +9,37 @@ use crate::clock::{Moment, micros};
 /// A difference that neither scheduling nor the network explains.
 const STEP: i64 = 1_000_000;
 
-const UNKNOWN: i64 = i64::MIN;
-
 /// The difference between the server's clock and ours, in microseconds.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ServerClock {
-    offset: AtomicI64,
+    last: Mutex<Option<Observation>>,
     steps: AtomicU64,
 }
 
-impl Default for ServerClock {
-    fn default() -> Self {
-        Self {
-            offset: AtomicI64::new(UNKNOWN),
-            steps: AtomicU64::new(0),
-        }
-    }
+#[derive(Clone, Copy, Debug)]
+struct Observation {
+    offset: i64,
+    /// How much greater the offset may be, since the packet took so long.
+    slack: i64,
 }
 
 impl ServerClock {
+    fn last(&self) -> MutexGuard<'_, Option<Observation>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes in what the server's clock showed at some time between `sent` and `received`. Gives the
     /// difference if that cannot be explained by the time the packet took: the clock was stepped.
     pub(crate) fn observe(&self, server_now: i64, sent: Moment, received: Moment) -> Option<i64> {
-        let new = server_now.saturating_sub(received.as_micros());
-        let old = self.offset.swap(new, Ordering::Relaxed);
-        if old == UNKNOWN {
-            return None;
-        }
-        // Each observation is late by at most the time its packet took.
-        let difference = new.saturating_sub(old);
-        let allowed = STEP.saturating_add(micros(received.since(sent)));
-        if difference.saturating_abs() <= allowed {
+        let new = Observation {
+            offset: server_now.saturating_sub(received.as_micros()),
+            slack: micros(received.since(sent)),
+        };
+        let old = self.last().replace(new)?;
+        let difference = new.offset.saturating_sub(old.offset);
+        // This packet's slack explains a lower offset than before, the last one's a greater one.
+        let explained = if difference < 0 { new.slack } else { old.slack };
+        if difference.saturating_abs() <= STEP.saturating_add(explained) {
             return None;
         }
         self.steps.fetch_add(1, Ordering::Relaxed);
@@ -48,13 +49,11 @@ impl ServerClock {
     /// Microseconds since 1970 that the server's clock will show `ahead` from now; the end of time as
     /// long as it is not known.
     pub(crate) fn ahead(&self, ahead: Duration) -> i64 {
-        match self.offset.load(Ordering::Relaxed) {
-            UNKNOWN => i64::MAX,
-            offset => Moment::now()
-                .after(ahead)
-                .as_micros()
-                .saturating_add(offset),
-        }
+        let last = *self.last();
+        last.map_or(i64::MAX, |last| {
+            let then = Moment::now().after(ahead).as_micros();
+            then.saturating_add(last.offset)
+        })
     }
 
     /// How often the server's clock was stepped.
@@ -77,12 +76,14 @@ mod tests {
         assert_eq!(clock.observe(server(0), sent, at(0)), None);
         // Answered at once, but received five seconds later.
         assert_eq!(clock.observe(server(0), sent, at(5)), None);
-        assert_eq!(clock.observe(server(6), at(0), at(6)), None);
+        // The next one is punctual, and so is not late by that time.
+        assert_eq!(clock.observe(server(6), at(6), at(6)), None);
+        assert_eq!(clock.observe(server(7), at(6), at(7)), None);
         assert_eq!(clock.steps(), 0);
-        let hour = clock.observe(server(3_607), at(7), at(7)).expect("a step");
+        let hour = clock.observe(server(3_608), at(8), at(8)).expect("a step");
         assert!((3_599_000_000..3_601_000_000).contains(&hour), "{hour}");
         assert_eq!(clock.steps(), 1);
-        let back = clock.observe(server(8), at(8), at(8)).expect("a step back");
+        let back = clock.observe(server(9), at(9), at(9)).expect("a step back");
         assert!(back < -3_599_000_000, "{back}");
     }
 }

@@ -10,11 +10,18 @@
 )]
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How many connections are opened at once.
+const AT_ONCE: usize = 32;
+/// How long a server may take to greet.
+const GREETING: Duration = Duration::from_secs(30);
 
 /// A fixed number of connections, opened when first needed.
 pub struct Connections {
@@ -60,18 +67,29 @@ impl Connections {
 
     /// Opens the connections that are still missing, so that no measurement pays for that.
     pub async fn fill(self: &Arc<Self>) -> sqlx::Result<()> {
-        let mut opening = JoinSet::new();
-        for _ in 0..self.permits.available_permits() {
-            let home = Arc::clone(self);
-            opening.spawn(async move { home.checkout().await });
+        let mut missing = self.permits.available_permits();
+        let mut opened = Vec::with_capacity(missing);
+        while missing > 0 {
+            // Not all at once: behind a full backlog a client believes itself connected, and waits for a greeting.
+            let some = missing.min(AT_ONCE);
+            missing -= some;
+            let mut opening = JoinSet::new();
+            for _ in 0..some {
+                let home = Arc::clone(self);
+                opening.spawn(async move { home.checkout().await });
+            }
+            for checkout in opening.join_all().await {
+                opened.push(checkout?);
+            }
         }
-        let opened: sqlx::Result<Vec<Checkout>> = opening.join_all().await.into_iter().collect();
-        opened?.into_iter().for_each(Checkout::done);
+        opened.into_iter().for_each(Checkout::done);
         Ok(())
     }
 
     async fn open(&self) -> sqlx::Result<MySqlConnection> {
-        let mut connection = self.options.connect().await?;
+        let mut connection = timeout(GREETING, self.options.connect())
+            .await
+            .map_err(|_| sqlx::Error::PoolTimedOut)??;
         if !self.session.is_empty() {
             sqlx::raw_sql(self.session).execute(&mut connection).await?;
         }

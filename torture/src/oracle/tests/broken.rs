@@ -319,30 +319,18 @@ fn walk_changed(world: &mut World, random: &mut ChaCha8Rng) -> Option<()> {
     many.then_some(())
 }
 
-/// Swaps the values of two additions of one delta, of which one had returned before the other began.
-fn swap_values(world: &mut World, random: &mut ChaCha8Rng, name: &str, near: u64) -> Option<()> {
-    let delta = |record: &Record| match record.event {
-        Event::Added { delta, .. } => delta,
-        _ => 0,
-    };
-    let first = pick(world, random, |r| told(&mut r.clone(), name).is_some())?;
-    let one = at(world, first).clone();
-    let mut one_copy = one.clone();
-    let value = *told(&mut one_copy, name)?;
-    let second = pick(world, random, |r| {
-        let other = told(&mut r.clone(), name).copied();
-        other.is_some_and(|other| other != value)
-            && delta(r) == delta(&one)
-            && r.invoked > one.returned
-            && r.invoked < one.returned + near
-    })?;
-    let other = std::mem::replace(told(at(world, second), name)?, value);
-    *told(at(world, first), name)? = other;
-    Some(())
-}
-
+/// Of two additions of one delta, of which one had returned before the other began.
 fn values_swapped(world: &mut World, random: &mut ChaCha8Rng) -> Option<()> {
-    swap_values(world, random, "tickets", u64::MAX / 2)
+    let value_of = |record: &Record| told(&mut record.clone(), "tickets").copied();
+    let first = pick(world, random, |r| value_of(r).is_some())?;
+    let one = at(world, first).clone();
+    let value = value_of(&one)?;
+    let second = pick(world, random, |r| {
+        value_of(r).is_some_and(|other| other != value) && r.invoked > one.returned
+    })?;
+    let other = std::mem::replace(told(at(world, second), "tickets")?, value);
+    *told(at(world, first), "tickets")? = other;
+    Some(())
 }
 
 fn out_of_reach(world: &mut World, _: &mut ChaCha8Rng) -> Option<()> {
@@ -351,7 +339,7 @@ fn out_of_reach(world: &mut World, _: &mut ChaCha8Rng) -> Option<()> {
     Some(())
 }
 
-fn walk_swapped(world: &mut World, random: &mut ChaCha8Rng) -> Option<()> {
+fn walk_swapped(world: &mut World, _: &mut ChaCha8Rng) -> Option<()> {
     // Ambiguous additions might explain it.
     for log in &mut world.logs {
         let open = log.open.iter().any(|open| &*open.name == "stock");
@@ -373,7 +361,34 @@ fn walk_swapped(world: &mut World, random: &mut ChaCha8Rng) -> Option<()> {
             return None;
         }
     }
-    swap_values(world, random, "stock", u64::MAX / 2)
+    // Nor may another order explain it: four more additions, each of them alone, that leave it as it was.
+    let name: Arc<str> = Arc::from("stock");
+    let last = world.last.counters.iter().find(|(of, _)| *of == name)?.1;
+    let after = world.records().map(|record| record.returned).max()?;
+    let delta = if last < 6 { 1 } else { -1 };
+    let swapped = [
+        (delta, last + 2 * delta),
+        (delta, last + delta),
+        (-delta, last + delta),
+        (-delta, last),
+    ];
+    for ((delta, value), step) in swapped.into_iter().zip(1..) {
+        world.logs[0].records.push(Record {
+            worker: 0,
+            task: 0,
+            name: Arc::clone(&name),
+            invoked: after + step * 10,
+            returned: after + step * 10 + 5,
+            event: Event::Added {
+                delta,
+                low: Some(0),
+                high: Some(12),
+                value: Some(value),
+                outcome: Outcome::Done,
+            },
+        });
+    }
+    Some(())
 }
 
 fn late_release(world: &mut World, random: &mut ChaCha8Rng) -> Option<()> {
