@@ -111,20 +111,25 @@ type Outcomes = HashMap<(usize, &'static str), std::result::Result<Vec<Slice>, S
 async fn rounds(mut stage: Stage, cells: &[Cell], roster: &[Entry], options: &Options) -> Outcomes {
     // Someone who names a contestant wants it everywhere.
     let thin = options.quick && options.contestants.is_empty();
-    let heats: Vec<(usize, &Cell, &Entry)> = cells
+    let mut heats: Vec<Vec<(usize, &Cell, &Entry)>> = cells
         .iter()
         .enumerate()
-        .flat_map(|(index, cell)| roster.iter().map(move |entry| (index, cell, entry)))
-        .filter(|(_, cell, entry)| cell.admits(&entry.profile, thin))
+        .map(|(index, cell)| {
+            let admitted = roster
+                .iter()
+                .filter(|entry| cell.admits(&entry.profile, thin));
+            admitted.map(|entry| (index, cell, entry)).collect()
+        })
         .collect();
     let mut outcomes: Outcomes = heats
         .iter()
+        .flatten()
         .map(|(index, _, entry)| ((*index, entry.profile.name), Ok(Vec::new())))
         .collect();
-    let mut progress = Progress::new(heats.len() * options.rounds, options.rounds);
+    let mut progress = Progress::new(outcomes.len() * options.rounds, options.rounds);
     let began = Instant::now();
     'race: for round in 0..options.rounds {
-        for (index, cell, entry) in &heats {
+        for (index, cell, entry) in heats.iter().flatten() {
             if options.quick && round > 0 && began.elapsed() > QUICK_BUDGET {
                 break 'race;
             }
@@ -144,6 +149,11 @@ async fn rounds(mut stage: Stage, cells: &[Cell], roster: &[Entry], options: &Op
                     outcomes.insert((*index, name), Err(reason));
                 }
             }
+        }
+        // Nobody always follows the same one, whose leavings the server may still be clearing away.
+        for cell in &mut heats {
+            let step = cell.len() / options.rounds;
+            cell.rotate_left(step);
         }
     }
     progress.finish();

@@ -25,8 +25,10 @@ pub struct Pace {
     pub stall: Duration,
 }
 
-/// How long the server may take to notice that connections were closed.
+/// How long the server may take to notice that connections were closed, and to purge.
 const SETTLE: Duration = Duration::from_secs(3);
+/// A server purges in batches of some hundred transactions, and need not come to an end.
+const PURGED: u64 = 1_000;
 
 /// What a slow contestant needs for one statement's transaction.
 const TURN: Duration = Duration::from_micros(600);
@@ -100,13 +102,23 @@ impl Stage {
         )
     }
 
-    /// Waits until the server has no connections but those that were there before: the next contestant starts alone.
+    /// Waits until the server has no connections but those that were there before, and has purged what was changed:
+    /// the next contestant starts alone.
     pub async fn settle(&mut self) -> Result<()> {
         let patience = Instant::now() + SETTLE;
-        while Instant::now() < patience && self.observer.read().await?.connections > self.idle {
+        while Instant::now() < patience && !self.is_settled().await? {
             sleep(Duration::from_millis(5)).await;
         }
         Ok(())
+    }
+
+    async fn is_settled(&mut self) -> Result<bool> {
+        Ok(self.observer.read().await?.connections <= self.idle
+            && self
+                .observer
+                .unpurged()
+                .await
+                .is_none_or(|count| count < PURGED))
     }
 }
 

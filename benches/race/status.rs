@@ -51,6 +51,25 @@ impl Observer {
         })
     }
 
+    /// How many transactions left behind what the server has yet to purge, where it tells.
+    pub async fn unpurged(&mut self) -> Option<u64> {
+        if self.maria {
+            let row = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'")
+                .fetch_optional(&mut self.connection)
+                .await
+                .ok()??;
+            return Some(name_and_number(&row)?.1);
+        }
+        // The account may not be allowed to read it.
+        sqlx::query_scalar(
+            "SELECT CAST(COUNT AS UNSIGNED) FROM information_schema.INNODB_METRICS
+             WHERE NAME = 'trx_rseg_history_len'",
+        )
+        .fetch_optional(&mut self.connection)
+        .await
+        .ok()?
+    }
+
     /// Reads the counters, in three statements.
     pub async fn read(&mut self) -> Result<Status> {
         let rows = sqlx::raw_sql(
