@@ -22,6 +22,8 @@ node_options() {
         "--loose-group-replication-group-seeds=$(addresses "$2" 1)"
         # `join` starts it, with the account that fetches the data.
         --loose-group-replication-start-on-boot=OFF
+        # Until then whatever a client writes would be in this member alone. The group lifts it from the primary.
+        --super-read-only=ON
         --loose-group-replication-recovery-get-public-key=ON
     )
     case ${TAG_LOCK_GROUP-} in
