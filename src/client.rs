@@ -208,8 +208,9 @@ impl LockClient {
     }
 
     /// Frees a lock, whoever holds it: for operators. Whether it was taken. Its holder's lost signal
-    /// fires with its next renewal, and its release is [`Error::LockLost`]; whatever it still does under
-    /// the lock only fencing can stop.
+    /// fires with its next renewal (at the end of the lease without one, and within about 100 ms while tasks of its
+    /// process pass the lock on in memory), and its release is [`Error::LockLost`] from then on; whatever it still does
+    /// under the lock only fencing can stop.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
@@ -276,6 +277,10 @@ impl LockClient {
     pub async fn close(&self, held: AtClose) {
         self.inner.locks.close(held == AtClose::Release);
         self.inner.engine.close().await;
+    }
+
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.inner.locks
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -354,7 +359,8 @@ pub enum AtClose {
     /// Releases them; their lost signals fire.
     #[default]
     Release,
-    /// Leaves them in the table until their leases end.
+    /// Leaves them in the table until their leases end: nobody renews them any more, and their guards and signals
+    /// tell when they end.
     Keep,
 }
 

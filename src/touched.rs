@@ -24,6 +24,12 @@ impl Touched {
             .is_some_and(|touched| Moment::now().since(*touched) < FRESH)
     }
 
+    /// The row was seen to be missing: somebody deleted it, or a failover lost it.
+    pub(crate) fn forget(&self, key: &RowKey) {
+        let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rows.remove(key);
+    }
+
     pub(crate) fn note(&self, key: &RowKey) {
         let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if rows.len() >= MOST {

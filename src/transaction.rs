@@ -14,11 +14,11 @@ use sqlx::mysql::{MySqlConnection, MySqlQueryResult};
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::client::LockClient;
-use crate::clock::{Moment, micros};
+use crate::clock::Moment;
 use crate::counter::Counter;
 use crate::engine::request::Request;
 use crate::error::Error;
-use crate::lock::LockGuard;
+use crate::lock::{LockGuard, WANT};
 use crate::name::Name;
 use crate::sql::operation::{Operation, RowKey, Touch};
 use crate::sql::reply::RowState;
@@ -61,7 +61,9 @@ impl LockGuard {
             lease.name.as_str(),
             lease.token,
             lease.fence,
-            micros(lease.terms.ttl),
+            lease
+                .renewal(lease.terms.ttl)
+                .ok_or_else(|| self.no_longer_ours())?,
         );
         self.expect_ours(execute(connection, sql, &lease.name).await?)
     }
@@ -106,9 +108,7 @@ impl LockGuard {
         if done.rows_affected() == 1 {
             return Ok(());
         }
-        Err(Error::LockLost {
-            name: self.name().to_owned(),
-        })
+        Err(self.no_longer_ours())
     }
 }
 
@@ -175,15 +175,26 @@ impl LockClient {
     async fn is_free(&self, key: &RowKey) -> Result<bool, Error> {
         let seen = self.engine().look(vec![key.clone()]).await?;
         let row = seen.first().copied().flatten();
+        if row.is_none() {
+            // Somebody deleted it, or a failover lost it: it is made again.
+            self.touched().forget(key);
+            self.touch(key).await?;
+        }
         Ok(row.as_ref().is_none_or(RowState::is_free))
     }
 
     async fn wait_until_free(&self, key: &RowKey) -> Result<(), Error> {
         let end = Moment::now().after(self.engine().request_limit());
         let mut pause = std::time::Duration::from_millis(1);
+        let mut wanted = Moment::now();
         while !self.is_free(key).await? {
             if end.has_passed() {
                 return Err(self.timed_out(&key.name).await);
+            }
+            // So that a process whose tasks pass the lock on in memory lets it go.
+            if wanted.has_passed() {
+                wanted = Moment::now().after(WANT);
+                self.locks().want(&key.name);
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(std::time::Duration::from_millis(50));
@@ -211,7 +222,7 @@ impl Counter<'_> {
     /// # Errors
     ///
     /// [`Error::Overflow`], when nothing was changed; [`Error::Busy`] when another transaction holds the
-    /// counter for too long; [`Error::InvalidName`], [`Error::StaleSnapshot`]; others as the server
+    /// counter for too long, or somebody has deleted its row: roll back, and run the transaction again; [`Error::InvalidName`], [`Error::StaleSnapshot`]; others as the server
     /// gives cause for.
     ///
     /// # Cancel safety
@@ -268,7 +279,12 @@ impl Counter<'_> {
         let row = sqlx::raw_sql(AssertSqlSafe(sql))
             .fetch_one(connection)
             .await
-            .map_err(|error| explain(error, &key.name))?;
+            .map_err(|error| {
+                if matches!(error, sqlx::Error::RowNotFound) {
+                    self.client().touched().forget(&key);
+                }
+                explain(error, &key.name)
+            })?;
         row.try_get_unchecked(0).map_err(Error::from_sqlx)
     }
 
@@ -286,6 +302,15 @@ impl Counter<'_> {
         self.client().touch(&key).await?;
         let sql = transaction::add(key.name.as_str(), delta, from, window);
         let done = execute(connection, sql, &key.name).await?;
+        if done.rows_affected() == 0 {
+            // Out of range, or not there any more: then the transaction has locked the gap in which it would be made again.
+            let seen = self.client().engine().look(vec![key.clone()]).await?;
+            if seen.first().copied().flatten().is_none() {
+                self.client().touched().forget(&key);
+                let name = key.name.to_string();
+                return Err(Error::Busy { name });
+            }
+        }
         Ok((done.rows_affected() == 1).then(|| done.last_insert_id().cast_signed()))
     }
 }

@@ -8,11 +8,15 @@
 
 mod support;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use sqlx::Connection;
-use support::{TestDatabase, run};
-use tag_lock::{AtClose, Error};
+use support::proxy::{Command, Fault, FaultKind, Proxy, Upstream};
+use support::{TestDatabase, connected, is_batch, patient, run};
+use tag_lock::{AtClose, Error, LockClient};
+use tokio::task::JoinSet;
 
 /// Far longer than anything here takes, far shorter than for ever.
 const HANG: Duration = Duration::from_secs(60);
@@ -213,5 +217,384 @@ async fn every_name_is_listed() {
     }
     names.sort_unstable();
     assert_eq!(names, ["\0", "\0a", "\t", "\n", "a", "é", "🎁"]);
+    database.remove().await;
+}
+
+/// A row that was held for a moment need not wait for all those that are held for long.
+#[tokio::test]
+async fn a_row_that_is_free_again_goes_before_those_that_are_held() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let mut holders = Vec::new();
+    let mut stuck = JoinSet::new();
+    for number in 0..40 {
+        let name = format!("c{number}");
+        client.counter(&name).add(1).await.unwrap();
+        holders.push(hold(&database, &name).await);
+        let client = client.clone();
+        stuck.spawn(async move { client.counter(&name).add(1).await.unwrap() });
+    }
+    client.counter("x").add(1).await.unwrap();
+    let mut holder = hold(&database, "x").await;
+    let adding = tokio::spawn({
+        let client = client.clone();
+        async move { client.counter("x").add(1).await }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    run(&mut holder, "COMMIT").await;
+    let start = Instant::now();
+    assert_eq!(adding.await.unwrap().unwrap(), 2);
+    // One after the other they would take twenty seconds, at a second each for two connections.
+    assert!(
+        start.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        start.elapsed()
+    );
+    for holder in &mut holders {
+        run(holder, "COMMIT").await;
+    }
+    while let Some(value) = stuck.join_next().await {
+        assert_eq!(value.unwrap(), 2);
+    }
+    database.remove().await;
+}
+
+/// Requests for one row that is held take one place among those that wait, however many they are.
+#[tokio::test]
+async fn one_row_that_is_held_keeps_no_other_waiting() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    for name in ["x", "y"] {
+        client.counter(name).add(1).await.unwrap();
+    }
+    let mut holder = hold(&database, "x").await;
+    let mut stuck = JoinSet::new();
+    for _ in 0..60 {
+        let client = client.clone();
+        stuck.spawn(async move { client.counter("x").add(1).await.unwrap() });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut other = hold(&database, "y").await;
+    let adding = tokio::spawn({
+        let client = client.clone();
+        async move { client.counter("y").add(1).await }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    run(&mut other, "COMMIT").await;
+    let start = Instant::now();
+    assert_eq!(adding.await.unwrap().unwrap(), 2);
+    assert!(
+        start.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        start.elapsed()
+    );
+    run(&mut holder, "COMMIT").await;
+    let mut values = Vec::new();
+    while let Some(value) = stuck.join_next().await {
+        values.push(value.unwrap());
+    }
+    values.sort_unstable();
+    assert_eq!(values, (2..=61).collect::<Vec<i64>>());
+    database.remove().await;
+}
+
+/// Holds a counter in a transaction of its own.
+async fn hold(database: &TestDatabase, name: &str) -> sqlx::MySqlConnection {
+    let mut connection = database.connection().await;
+    let row = format!("lock_name='{name}' AND kind=2 AND slot=0");
+    let sql = format!("BEGIN; SELECT * FROM t_tag_lock WHERE {row} FOR UPDATE");
+    run(&mut connection, &sql).await;
+    connection
+}
+
+/// A new name on a stripe that somebody holds must not stop those who use other names, renewals among them.
+#[tokio::test]
+async fn a_new_name_on_a_stuck_stripe_stops_nobody_else() {
+    let database = TestDatabase::new().await;
+    let client = connected(patient(&database.url).lanes(1)).await;
+    let stripe = |name: &str| crc32fast::hash(name.as_bytes()) % 100;
+    let fresh = "fresh";
+    let far = |word: &str| {
+        let mut names = (0..).map(|number| format!("{word}{number}"));
+        names.find(|name| stripe(name) != stripe(fresh)).unwrap()
+    };
+    let guard = client.lock(&far("lock")).ttl(Duration::from_secs(12));
+    let guard = guard.acquire().await.unwrap();
+    let counter = far("counter");
+    client.counter(&counter).add(1).await.unwrap();
+    let mut holder = database.connection().await;
+    let row = format!("lock_name='center_lock_{:02}' AND kind=0", stripe(fresh));
+    let sql = format!("BEGIN; SELECT * FROM t_tag_lock WHERE {row} FOR UPDATE");
+    run(&mut holder, &sql).await;
+    let adding = tokio::spawn({
+        let client = client.clone();
+        async move { client.counter(fresh).add(1).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    // Far less than the request timeout of two minutes.
+    for value in 2..=4 {
+        let added = tokio::time::timeout(HANG / 2, client.counter(&counter).add(1)).await;
+        assert_eq!(added.expect("an answer").unwrap(), value);
+    }
+    tokio::time::sleep(Duration::from_secs(13)).await;
+    assert!(guard.is_held(), "it was not renewed");
+    run(&mut holder, "COMMIT").await;
+    assert_eq!(adding.await.unwrap().unwrap(), 1);
+    database.remove().await;
+}
+
+/// A client that held the lock once while others waited looks no more at its row than is needed.
+#[tokio::test]
+async fn a_holder_does_not_look_at_its_own_row() {
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    let here = connected(patient(&proxy.url(&database.url))).await;
+    let there = database.client().await;
+    let first = here.lock("l").acquire().await.unwrap();
+    let waiting = there.lock("l").wait(Duration::from_millis(300)).acquire();
+    waiting.await.unwrap_err();
+    // This process gives way now, to one that does not come.
+    first.release().await.unwrap();
+    let held = loop {
+        if let Some(guard) = here.lock("l").try_acquire().await.unwrap() {
+            break guard;
+        }
+    };
+    let before = proxy.counters().commands;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let commands = proxy.counters().commands - before;
+    assert!(
+        commands < 50,
+        "{commands} commands of a client that does nothing"
+    );
+    held.release().await.unwrap();
+    database.remove().await;
+}
+
+/// A wish that was met, or that nobody has any more, is not given way to for ever.
+#[tokio::test]
+async fn a_wish_that_nobody_has_costs_little() {
+    let database = TestDatabase::new().await;
+    let (here, there) = (database.client().await, database.client().await);
+    let first = there.lock("l").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let here = here.clone();
+        async move { here.lock("l").acquire().await.unwrap() }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    first.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+    let start = Instant::now();
+    let mut pauses = 0;
+    for _ in 0..30 {
+        let asked = Instant::now();
+        let guard = here.lock("l").acquire().await.unwrap();
+        // It gave way for 150 ms.
+        pauses += u32::from(asked.elapsed() > Duration::from_millis(120));
+        guard.release().await.unwrap();
+        if start.elapsed() > Duration::from_secs(8) {
+            // The wish is over on a machine as slow as that.
+            return;
+        }
+    }
+    assert!(pauses <= 6, "gave way {pauses} times");
+    database.remove().await;
+}
+
+/// A closed client that left its leases still tells those who work under one that it has ended.
+#[tokio::test]
+async fn a_lease_that_was_kept_at_close_ends_with_a_signal() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let guard = client.lock("l").ttl(Duration::from_secs(3));
+    let guard = guard.acquire().await.unwrap();
+    let signal = guard.cancellation_token();
+    client.close(AtClose::Keep).await;
+    let told = tokio::time::timeout(HANG, signal.cancelled()).await;
+    told.expect("it tells");
+    assert!(!guard.is_held());
+    let next = database.client().await;
+    drop(next.lock("l").acquire().await.unwrap());
+    database.remove().await;
+}
+
+/// A lease that could not be extended, because a transaction holds its row, is not said to be.
+#[tokio::test]
+async fn an_extension_that_was_skipped_is_an_error() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let guard = client.lock("l").ttl(HANG).auto_renew(false);
+    let guard = guard.acquire().await.unwrap();
+    let mut connection = database.connection().await;
+    let mut transaction = connection.begin().await.unwrap();
+    guard.verify_in(&mut transaction).await.unwrap();
+    let extended = guard.extend(HANG * 10).await;
+    assert!(matches!(extended, Err(Error::Busy { .. })), "{extended:?}");
+    assert!(guard.is_held());
+    transaction.rollback().await.unwrap();
+    guard.extend(HANG * 10).await.unwrap();
+    assert!(guard.remaining() > HANG * 9);
+    database.remove().await;
+}
+
+/// After a release by force no task of the old holder's process is given the lock for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_in_memory_end_after_a_release_by_force() {
+    let database = TestDatabase::new().await;
+    let (here, there) = (database.client().await, database.client().await);
+    // Its renewals come once a minute.
+    let ttl = Duration::from_secs(180);
+    let mut tasks = JoinSet::new();
+    for _ in 0..8 {
+        let here = here.clone();
+        tasks.spawn(async move {
+            loop {
+                let guard = here.lock("l").ttl(ttl).acquire().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                drop(guard);
+            }
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(there.force_release("l").await.unwrap());
+    let taken = there.lock("l").ttl(ttl).acquire();
+    let guard = tokio::time::timeout(HANG, taken).await.expect("its turn");
+    let guard = guard.unwrap();
+    // Once it looks at the row, it knows.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let turns = here.lock("l").ttl(ttl).wait(Duration::from_secs(2));
+    let turn = turns.acquire().await;
+    assert!(matches!(turn, Err(Error::Timeout { .. })), "{turn:?}");
+    assert!(guard.is_held());
+    tasks.shutdown().await;
+    guard.release().await.unwrap();
+    database.remove().await;
+}
+
+/// Questions that nobody waits for any more keep nobody waiting.
+#[tokio::test]
+async fn questions_of_those_who_went_away_are_not_asked() {
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    let builder = LockClient::builder(proxy.url(&database.url).parse().unwrap())
+        .packet_timeout(Duration::from_secs(3))
+        .request_timeout(Duration::from_secs(3));
+    let client = connected(builder).await;
+    client.counter("a").add(1).await.unwrap();
+    proxy.on_command(|_| Fault::CutBefore);
+    for _ in 0..40 {
+        let asked = tokio::time::timeout(Duration::from_millis(1), client.inspect("a"));
+        drop(asked.await);
+    }
+    // One after the other they would take two minutes.
+    let read = tokio::time::timeout(HANG, client.counter("a").get()).await;
+    read.expect("an answer").unwrap_err();
+    database.remove().await;
+}
+
+/// Callers that come and go without an end must not keep a lane from sending.
+#[tokio::test(flavor = "current_thread")]
+async fn callers_without_an_end_are_answered() {
+    let database = TestDatabase::new().await;
+    let client = connected(patient(&database.url).lanes(1)).await;
+    let busy = {
+        let client = client.clone();
+        tokio::spawn(async move {
+            loop {
+                let counter = client.counter("busy");
+                for _ in 0..4 {
+                    drop(futures_util::FutureExt::now_or_never(counter.add(1)));
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    for value in 1..=3 {
+        let added = tokio::time::timeout(HANG, client.counter("patient").add(1)).await;
+        assert_eq!(added.expect("an answer").unwrap(), value);
+    }
+    busy.abort();
+    client.close(AtClose::Release).await;
+    database.remove().await;
+}
+
+/// A row that somebody has deleted is not taken for a lock that is held, or for a counter that is exhausted.
+#[tokio::test]
+async fn a_deleted_row_is_neither_held_nor_exhausted() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let mut connection = database.connection().await;
+    let counter = client.counter("c");
+    for round in 1..=2 {
+        if round == 2 {
+            // It has locked the gap, and cannot go on; the next one can.
+            let mut transaction = connection.begin().await.unwrap();
+            let value = counter.add_within_in(&mut transaction, 1, ..=1).await;
+            assert!(matches!(value, Err(Error::Busy { .. })), "{value:?}");
+            transaction.rollback().await.unwrap();
+        }
+        let mut transaction = connection.begin().await.unwrap();
+        let locked = client.try_lock_in(&mut transaction, "l").await.unwrap();
+        assert!(locked.is_some(), "round {round}");
+        let value = counter.add_within_in(&mut transaction, 1, ..=1).await;
+        assert_eq!(value.unwrap(), Some(1), "round {round}");
+        assert_eq!(counter.get_in(&mut transaction).await.unwrap(), 1);
+        let value = counter.add_within_in(&mut transaction, 1, ..=1).await;
+        assert_eq!(value.unwrap(), None, "round {round}");
+        transaction.commit().await.unwrap();
+        let sql = "DELETE FROM t_tag_lock WHERE lock_name IN ('l','c')";
+        run(&mut connection, sql).await;
+    }
+    database.remove().await;
+}
+
+type Flag = Arc<AtomicBool>;
+
+/// Nobody knows whether a batch ran whose lane's row was deleted, also when the settlement is asked twice.
+#[tokio::test]
+async fn a_batch_without_a_proof_is_not_run_again() {
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    let client = connected(patient(&proxy.url(&database.url))).await;
+    let counter = client.counter("a");
+    assert_eq!(counter.add(1).await.unwrap(), 1);
+    let contains = |command: &Command, text: &[u8]| {
+        let sql = command.sql().unwrap_or_default();
+        sql.windows(text.len()).any(|part| part == text)
+    };
+    // The batch is committed, no settlement gets through before the lane's row is gone, and then the reply to the first
+    // one is lost.
+    let (cut, deleted, fenced) = (Flag::default(), Flag::default(), Flag::default());
+    proxy.on_command({
+        let (cut, deleted, fenced) = (cut.clone(), deleted.clone(), fenced.clone());
+        move |command| {
+            if contains(command, b"seq=GREATEST(seq,") && !deleted.load(SeqCst) {
+                Fault::CutBefore
+            } else if (is_batch(command) && !cut.swap(true, SeqCst))
+                || (contains(command, b"(id,seq,results,") && !fenced.swap(true, SeqCst))
+            {
+                Fault::CutAfter(Upstream::Replied)
+            } else {
+                Fault::Pass
+            }
+        }
+    });
+    let adding = tokio::spawn({
+        let client = client.clone();
+        async move { client.counter("a").add(1).await }
+    });
+    let mut connection = database.connection().await;
+    while proxy.counters().faults(FaultKind::CutBefore) == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    run(&mut connection, "DELETE FROM t_tag_lock_lane").await;
+    deleted.store(true, SeqCst);
+    let added = adding.await.unwrap();
+    assert!(
+        matches!(added, Err(Error::OutcomeUnknown { .. })),
+        "{added:?}"
+    );
+    assert!(fenced.load(SeqCst));
+    assert_eq!(counter.get().await.unwrap(), 2);
     database.remove().await;
 }

@@ -21,15 +21,12 @@ fn a_thousand_additions_to_one_counter_are_one_group() {
     let mut waiting = Waiting::default();
     let (allocations, batch) = allocations(|| {
         for sender in senders {
-            let member = Member {
-                request: Request::Add {
-                    delta: 1,
-                    window: 0,
-                },
-                expires: Moment::from_micros(i64::MAX),
-                reply: Some(Reply::Caller(sender)),
-                alone: false,
+            let request = Request::Add {
+                delta: 1,
+                window: 0,
             };
+            let reply = Reply::Caller(sender);
+            let member = Member::new(request, Moment::from_micros(i64::MAX), Some(reply));
             waiting.push(key.clone(), member);
         }
         waiting.take(LIMITS)

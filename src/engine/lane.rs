@@ -18,7 +18,7 @@ use super::settle::{Unsettled, settle};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
-use crate::sql::operation::Operation;
+use crate::sql::operation::{Operation, RowKey};
 use crate::sql::packet::{self, Batch, Mode, RowOperation};
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::server_error::{LOCK_WAIT_TIMEOUT, Meaning, code_of};
@@ -37,14 +37,15 @@ const IDLE: Duration = Duration::from_secs(60);
 /// How long a packet that waits aside may wait for its row: `innodb_lock_wait_timeout` is a second, and
 /// the servers look at it once a second.
 const ROW_WAIT: Duration = Duration::from_secs(3);
-/// A stripe that is stuck this often in a row is somebody's who hangs: those whose rows exist go
-/// round it.
+/// A stripe that is stuck this often in a row is somebody's who hangs: the batch goes round it.
 const STUCK: u32 = 2;
 
 /// After a batch of fewer requests a lane lets others run once before its next.
 const FEW: usize = 4;
 /// After others: how often in a row it lets others run without a new request. Some microseconds each time.
 const PATIENCE: u32 = 8;
+/// How often in all, however many come: nobody waits for those who come without an end.
+const MOST_PAUSES: u32 = 1_024;
 
 /// A lane's identity on the server: its row, and how many batches it has had.
 struct Registration {
@@ -66,6 +67,12 @@ pub(crate) struct Lane {
     stuck: u32,
     /// Why there is no connection, as long as there is none.
     cause: Option<Error>,
+    /// The rows that it is at, if others serve the same queue.
+    rows: Vec<RowKey>,
+    /// It waits aside, and has a look at all rows first: those that have become free need not wait for the others.
+    glance: bool,
+    /// The longest packet that the server takes, once it has said so.
+    max_packet: Option<usize>,
 }
 
 /// How an attempt to run a batch ended.
@@ -90,6 +97,9 @@ impl Lane {
             conflicts: Backoff::conflict(),
             stuck: 0,
             cause: None,
+            rows: Vec::new(),
+            glance: false,
+            max_packet: None,
         }
     }
 
@@ -105,11 +115,18 @@ impl Lane {
                 // Where there were many, the first one is not alone.
                 self.gather(patience).await;
             }
+            if self.mode == Mode::Wait {
+                self.glance = !self.glance && self.queue.filling().0 > 1;
+            }
             let Some(batch) = self.queue.take(self.limits()) else {
                 break;
             };
             let answered = batch.iter().map(|group| group.members.len()).sum();
+            if self.mode == Mode::Wait {
+                self.rows = batch.iter().flat_map(Group::keys).cloned().collect();
+            }
             self.carry_out(batch).await;
+            self.leave_rows();
             let (left, _) = self.queue.filling();
             patience = match answered {
                 // There is nobody to join, and to let others run wakes a thread.
@@ -122,12 +139,29 @@ impl Lane {
         }
     }
 
+    /// These run again, one for each row.
+    fn put_back(&self, groups: Vec<Group>) {
+        match self.mode {
+            Mode::Skip => self.queue.put_back(groups),
+            Mode::Wait => self.queue.join(groups, true),
+        }
+    }
+
+    /// Another lane may be at its rows now.
+    fn leave_rows(&mut self) {
+        self.queue.leave_rows(&self.rows);
+        self.rows.clear();
+    }
+
     /// Those who were answered may have more to ask: together they fill one batch, where the lane would otherwise
     /// send one half after the other. Lets them run, for as long as they come.
     async fn gather(&self, patience: u32) {
         let (mut rows, mut before) = self.queue.filling();
         let mut idle = 0;
-        while rows < MAX_ROWS && idle < patience {
+        for _ in 0..MOST_PAUSES {
+            if rows >= MAX_ROWS || idle >= patience {
+                return;
+            }
             tokio::task::yield_now().await;
             let (more, arrived) = self.queue.filling();
             idle = if arrived > before { 0 } else { idle + 1 };
@@ -136,12 +170,12 @@ impl Lane {
     }
 
     fn limits(&self) -> Limits {
-        let bytes = self.session.as_ref().map_or(MAX_BYTES, |session| {
-            (session.max_packet / 2).min(16 * MAX_BYTES)
-        });
+        let bytes = self
+            .max_packet
+            .map_or(MAX_BYTES, |max_packet| (max_packet / 2).min(16 * MAX_BYTES));
         let rows = match self.mode {
-            Mode::Skip => MAX_ROWS,
-            Mode::Wait => 1,
+            Mode::Wait if !self.glance => 1,
+            _ => MAX_ROWS,
         };
         Limits { rows, bytes }
     }
@@ -150,15 +184,13 @@ impl Lane {
     async fn carry_out(&mut self, mut batch: Vec<Group>) {
         loop {
             let now = Moment::now();
+            if self.mode == Mode::Wait {
+                // Others wait behind rows that are held for long.
+                self.queue.expire(now, |key| self.too_late(key));
+            }
             batch.retain_mut(|group| {
                 for mut member in group.take_expired(now) {
-                    let error = match &self.cause {
-                        Some(cause) if !group.busy => cause.clone(),
-                        _ => Error::Busy {
-                            name: group.key.name.to_string(),
-                        },
-                    };
-                    member.finish(Err(error));
+                    member.finish(Err(self.too_late(&group.key)));
                 }
                 !group.members.is_empty()
             });
@@ -169,8 +201,9 @@ impl Lane {
                 Attempt::Done => return,
                 Attempt::Again(groups) => {
                     if self.mode == Mode::Wait {
-                        // Another one that waits aside may have its turn first.
-                        self.queue.put_back(groups);
+                        // Another row that is waited for aside may have its turn first.
+                        self.put_back(groups);
+                        tokio::time::sleep(self.conflicts.delay()).await;
                         return;
                     }
                     batch = groups;
@@ -186,7 +219,7 @@ impl Lane {
                         return;
                     }
                     telemetry::offline(&cause);
-                    self.queue.expire(Moment::now(), &cause);
+                    self.queue.expire(Moment::now(), |_| cause.clone());
                     self.cause = Some(cause);
                     // Whoever's time ends before is told on time.
                     let ends = batch.iter().flat_map(|group| &group.members);
@@ -195,6 +228,17 @@ impl Lane {
                     tokio::time::sleep(end.map_or(delay, |end| delay.min(end))).await;
                 }
             }
+        }
+    }
+
+    /// Why a request has not been sent in time.
+    fn too_late(&self, key: &RowKey) -> Error {
+        match &self.cause {
+            Some(cause) if self.mode == Mode::Skip => cause.clone(),
+            // What waits aside was seen to be held by a transaction.
+            _ => Error::Busy {
+                name: key.name.to_string(),
+            },
         }
     }
 
@@ -208,13 +252,16 @@ impl Lane {
         };
         let rows: Vec<RowOperation> = batch.iter().map(Group::row).collect();
         let number = registration.number + 1;
+        // What is to be created aside needs its stripe.
+        let skip = self.glance || rows.iter().any(|row| row.create);
+        let mode = if skip { Mode::Skip } else { self.mode };
         let not_after = self.shared.clock.ahead(self.shared.options.packet_limit);
         let packet = packet::write(
             &Batch {
                 lane: registration.id,
                 number,
                 rows: &rows,
-                mode: self.mode,
+                mode,
                 not_after,
             },
             session.dialect,
@@ -280,7 +327,10 @@ impl Lane {
                 if self.mode == Mode::Skip && code_of(&error) == Some(LOCK_WAIT_TIMEOUT) {
                     self.stuck += 1;
                     if self.stuck >= STUCK {
-                        return self.go_round(batch);
+                        // Somebody holds a stripe and does not let go. Aside, each waits for its own row, or for its own
+                        // stripe if the row is missing.
+                        self.shared.aside.join(batch, false);
+                        return Attempt::Done;
                     }
                 }
                 Attempt::Again(batch)
@@ -289,7 +339,7 @@ impl Lane {
             Meaning::Refused if batch.len() > 1 => {
                 // One of them displeases the server: halve until it stands alone.
                 let rest = batch.split_off(batch.len() / 2);
-                self.queue.put_back(rest);
+                self.put_back(rest);
                 Attempt::Again(batch)
             }
             Meaning::Hopeless | Meaning::Refused | Meaning::NumberUsed => {
@@ -300,22 +350,6 @@ impl Lane {
                 Attempt::Done
             }
         }
-    }
-
-    /// Somebody holds a stripe and does not let go. Operations on rows that exist need none: they go
-    /// aside, where each waits for its own row only. The others are halved, to find whose stripe it is.
-    fn go_round(&mut self, batch: Vec<Group>) -> Attempt {
-        let (mut creating, existing): (Vec<Group>, Vec<Group>) =
-            batch.into_iter().partition(|group| group.create);
-        self.shared.aside.put_back(existing);
-        if creating.is_empty() {
-            return Attempt::Done;
-        }
-        if creating.len() > 1 {
-            let rest = creating.split_off(creating.len() / 2);
-            self.queue.put_back(rest);
-        }
-        Attempt::Again(creating)
     }
 
     /// Hands an unknown outcome to a task of its own, and goes on under a new identity.
@@ -367,6 +401,7 @@ impl Lane {
                     .map_err(Error::from_sqlx)?,
             ),
         };
+        self.max_packet = Some(session.max_packet);
         if self.registration.is_none() {
             // Acknowledged before the first batch is sent.
             let id = Token::random();
@@ -397,6 +432,7 @@ pub(super) enum Ran {
 impl Drop for Lane {
     /// However it ends, also with its runtime or by a panic: nobody waits for an answer in vain.
     fn drop(&mut self) {
+        self.leave_rows();
         self.queue.leave();
     }
 }
@@ -442,10 +478,7 @@ impl Shared {
                 }
                 // Whoever waits for a lock asks again; it needs no connection for that.
                 Operation::Acquire(_) => drop(group.finish(&Outcome::Busy, sent, false)),
-                _ => {
-                    group.busy = true;
-                    self.aside.put_back([group]);
-                }
+                _ => self.aside.join([group], false),
             },
         }
     }

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -162,22 +162,31 @@ impl Engine {
 
     /// Hands a request to its lane. Never waits; the reply comes from the lane.
     pub(crate) fn submit(&self, key: RowKey, request: Request, expires: Moment, reply: Reply) {
-        let member = Member {
-            request,
-            expires,
-            reply: Some(reply),
-            alone: false,
-        };
+        self.push(key, request, expires, reply, None);
+    }
+
+    fn push(
+        &self,
+        key: RowKey,
+        request: Request,
+        expires: Moment,
+        reply: Reply,
+        place: Option<OwnedSemaphorePermit>,
+    ) {
+        let mut member = Member::new(request, expires, Some(reply));
+        member.place = place;
         self.shared.lane_of(&key).push(key, member);
     }
 
     /// Hands a request to its lane and waits for the answer; first for a place, if the queues are
     /// full. Dropping this future does not take the request back.
     pub(crate) async fn call(&self, key: RowKey, request: Request) -> Result<Answer, Error> {
-        let _place = self.capacity.acquire().await.map_err(|_| Error::Closed)?;
+        // The request keeps it, also when this future is dropped.
+        let place = Arc::clone(&self.capacity).acquire_owned().await;
+        let place = place.map_err(|_| Error::Closed)?;
         let (sender, receiver) = oneshot::channel();
         let expires = Moment::now().after(self.shared.options.request_limit);
-        self.submit(key, request, expires, Reply::Caller(sender));
+        self.push(key, request, expires, Reply::Caller(sender), Some(place));
         receiver.await.map_err(|_| Error::Closed)?
     }
 
@@ -185,7 +194,11 @@ impl Engine {
     pub(crate) async fn look(&self, keys: Vec<RowKey>) -> Result<Vec<Option<RowState>>, Error> {
         let (reply, receiver) = oneshot::channel();
         self.readings
-            .send(Reading::Look(Look { keys, reply }))
+            .send(Reading::Look(Look {
+                keys,
+                end: Moment::now().after(self.shared.options.request_limit),
+                reply,
+            }))
             .map_err(|_| Error::Closed)?;
         receiver.await.map_err(|_| Error::Closed)?
     }
@@ -194,7 +207,11 @@ impl Engine {
     pub(crate) async fn query(&self, sql: String) -> Result<Vec<MySqlRow>, Error> {
         let (reply, receiver) = oneshot::channel();
         self.readings
-            .send(Reading::Query { sql, reply })
+            .send(Reading::Query {
+                sql,
+                end: Moment::now().after(self.shared.options.request_limit),
+                reply,
+            })
             .map_err(|_| Error::Closed)?;
         receiver.await.map_err(|_| Error::Closed)?
     }
@@ -223,21 +240,21 @@ impl Engine {
         for lane in &self.shared.lanes {
             lane.close();
         }
-        self.join(&self.shared.tasks).await;
+        // Time for a settlement: to connect, to settle, to read.
+        let options = &self.shared.options;
+        let end = Moment::now().after(options.request_limit.max(3 * options.packet_limit));
+        self.join(&self.shared.tasks, end).await;
         // What the lanes sent aside was sent by now.
         self.shared.aside.close();
         self.shared.closed.cancel();
-        self.join(&self.shared.helpers).await;
+        self.join(&self.shared.helpers, end).await;
     }
 
-    /// Waits for tasks to end.
-    async fn join(&self, tasks: &Mutex<Vec<JoinHandle<()>>>) {
+    /// Waits for tasks to end, until `end`.
+    async fn join(&self, tasks: &Mutex<Vec<JoinHandle<()>>>, end: Moment) {
         let take = || tasks.lock().unwrap_or_else(PoisonError::into_inner).pop();
         while let Some(mut task) = take() {
-            let options = &self.shared.options;
-            // Time for a settlement: to connect, to settle, to read.
-            let limit = options.request_limit.max(3 * options.packet_limit);
-            if tokio::time::timeout(limit, &mut task).await.is_err() {
+            if tokio::time::timeout(end.left(), &mut task).await.is_err() {
                 tracing::warn!("a task of the lock client did not end in time; it is aborted");
                 task.abort();
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::outcome::{Outcome, Verdict, judge};
-use super::queue::{Limits, Waiting};
+use super::queue::{LaneQueue, Limits, Waiting};
 use super::request::{Group, Member, Request};
 use super::server_clock::ServerClock;
 use crate::clock::Moment;
@@ -240,11 +240,52 @@ proptest! {
     }
 }
 
-fn member(request: Request) -> Member {
-    Member {
-        request,
-        expires: Moment::now().after(Duration::from_secs(60)),
-        reply: None,
-        alone: false,
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Where two lanes serve one queue, they are never at one row, and every request is carried out once.
+    #[test]
+    fn two_lanes_are_never_at_one_row(
+        requests in prop::collection::vec(request(), 0..40),
+        steps in prop::collection::vec((0_usize..2, 0_u32..3, 1_usize..5), 0..80),
+    ) {
+        let queue = LaneQueue::default();
+        queue.enter();
+        queue.enter();
+        for (key, request) in &requests {
+            queue.push(key.clone(), member(request.clone()));
+        }
+        let mut at: [Vec<Group>; 2] = Default::default();
+        let mut done = 0;
+        let mut step = |lane: usize, outcome: u32, rows: usize| {
+            if at[lane].is_empty() {
+                at[lane] = queue.take(Limits { rows, bytes: 1 << 20 }).unwrap_or_default();
+            } else {
+                let groups = std::mem::take(&mut at[lane]);
+                let keys: Vec<RowKey> = groups.iter().flat_map(Group::keys).cloned().collect();
+                if outcome == 0 {
+                    queue.join(groups, true);
+                } else {
+                    done += groups.iter().map(|group| group.members.len()).sum::<usize>();
+                }
+                queue.leave_rows(&keys);
+            }
+            let mut keys = HashSet::new();
+            let all = at.iter().flatten().flat_map(Group::keys).all(|key| keys.insert(key.clone()));
+            (all, done, at.iter().all(Vec::is_empty))
+        };
+        for (lane, outcome, rows) in steps {
+            prop_assert!(step(lane, outcome, rows).0, "two lanes at one row");
+        }
+        let mut last = (true, 0, false);
+        for round in 0..400 {
+            last = step(round % 2, 1, 1);
+            prop_assert!(last.0, "two lanes at one row");
+        }
+        prop_assert_eq!(last, (true, requests.len(), true));
     }
+}
+
+fn member(request: Request) -> Member {
+    Member::new(request, Moment::now().after(Duration::from_secs(60)), None)
 }

@@ -36,6 +36,10 @@ pub(crate) struct Waiting {
     ready: VecDeque<RowKey>,
     /// Groups that ran once and must run again; they go before all.
     again: VecDeque<Group>,
+    /// The rows that its lanes are at, if there are several: no two are at one row.
+    running: HashSet<RowKey>,
+    /// Rows with something to do that another lane is at.
+    parked: Vec<RowKey>,
     /// How many requests have come.
     arrived: u64,
     /// It takes no more, but for what gives something back.
@@ -78,7 +82,8 @@ impl Waiting {
             let Some(group) = self.again.pop_front() else {
                 break;
             };
-            if claim(&mut claimed, &group) {
+            if group.keys().all(|key| !claimed.contains(key)) {
+                claimed.extend(group.keys().cloned());
                 bytes += group.row().weight();
                 batch.push(group);
             } else {
@@ -91,13 +96,22 @@ impl Waiting {
             let Some(key) = self.urgent.pop_front().or_else(|| self.ready.pop_front()) else {
                 break;
             };
-            if claimed.contains(&key) {
-                later.push(key);
-                continue;
-            }
             let Some(mailbox) = self.rows.get_mut(&key) else {
                 continue;
             };
+            let second = mailbox.waiting.front();
+            let second = second.and_then(|member| member.request.second());
+            let among = |rows: &HashSet<RowKey>| {
+                rows.contains(&key) || second.is_some_and(|second| rows.contains(second))
+            };
+            if among(&claimed) {
+                later.push(key);
+                continue;
+            }
+            if among(&self.running) {
+                self.parked.push(key);
+                continue;
+            }
             mailbox.ready = false;
             let Some(group) = Group::take(key.clone(), &mut mailbox.waiting) else {
                 self.rows.remove(&key);
@@ -109,17 +123,45 @@ impl Waiting {
                 mailbox.ready = true;
                 later.push(key);
             }
-            if claim(&mut claimed, &group) {
-                bytes += group.row().weight();
-                batch.push(group);
-            } else {
-                put_off.push_back(group);
-            }
+            claimed.extend(group.keys().cloned());
+            bytes += group.row().weight();
+            batch.push(group);
         }
         self.ready.extend(later);
         put_off.append(&mut self.again);
         self.again = put_off;
+        if self.lanes > 1 {
+            self.running.extend(claimed);
+        }
         batch
+    }
+
+    /// A lane is done with these rows.
+    pub(crate) fn leave_rows<'k>(&mut self, rows: impl IntoIterator<Item = &'k RowKey>) {
+        for row in rows {
+            self.running.remove(row);
+        }
+        self.ready.extend(self.parked.drain(..));
+    }
+
+    /// Takes a group apart that has changed nothing: its requests run together with the others for their row, and before
+    /// them if they came first.
+    pub(crate) fn join(&mut self, group: Group, first: bool) {
+        let mailbox = self.rows.entry(group.key.clone()).or_default();
+        let mut members = VecDeque::from(group.members);
+        for member in &mut members {
+            member.create |= group.create;
+        }
+        if first {
+            members.append(&mut mailbox.waiting);
+            mailbox.waiting = members;
+        } else {
+            mailbox.waiting.append(&mut members);
+        }
+        if !mailbox.ready {
+            mailbox.ready = true;
+            self.ready.push_back(group.key);
+        }
     }
 
     /// Puts a group back; it runs before what came later.
@@ -128,16 +170,18 @@ impl Waiting {
     }
 
     /// Takes out what nobody wants any more.
-    fn take_expired(&mut self, now: Moment) -> Vec<Member> {
+    fn take_expired(&mut self, now: Moment) -> Vec<(RowKey, Member)> {
         let mut expired = Vec::new();
         let again = std::mem::take(&mut self.again);
         for mut group in again {
-            expired.extend(group.take_expired(now));
+            for member in group.take_expired(now) {
+                expired.push((group.key.clone(), member));
+            }
             if !group.members.is_empty() {
                 self.again.push_back(group);
             }
         }
-        for mailbox in self.rows.values_mut() {
+        for (key, mailbox) in &mut self.rows {
             if mailbox.waiting.iter().any(|member| member.expires <= now) {
                 let (old, fresh) = mailbox
                     .waiting
@@ -145,7 +189,7 @@ impl Waiting {
                     .partition(|member| member.expires <= now);
                 mailbox.waiting = fresh;
                 let old: VecDeque<Member> = old;
-                expired.extend(old);
+                expired.extend(old.into_iter().map(|member| (key.clone(), member)));
             }
         }
         expired
@@ -164,17 +208,6 @@ impl Waiting {
     fn is_empty(&self) -> bool {
         self.again.is_empty() && self.urgent.is_empty() && self.ready.is_empty()
     }
-}
-
-/// Claims a group's rows for a batch; false if one of them is claimed already.
-fn claim(claimed: &mut HashSet<RowKey>, group: &Group) -> bool {
-    let second = group.operation.second();
-    if claimed.contains(&group.key) || second.is_some_and(|key| claimed.contains(key)) {
-        return false;
-    }
-    claimed.insert(group.key.clone());
-    claimed.extend(second.cloned());
-    true
 }
 
 /// The queue of a lane, shared with those who submit to it.
@@ -232,6 +265,34 @@ impl LaneQueue {
         self.filled.notify_one();
     }
 
+    /// Takes groups apart that have changed nothing: see [`Waiting::join`].
+    pub(crate) fn join(&self, groups: impl IntoIterator<Item = Group>, first: bool) {
+        let mut refused = Vec::new();
+        {
+            let mut waiting = self.lock();
+            for group in groups {
+                if waiting.abandoned {
+                    refused.push(group);
+                } else {
+                    waiting.join(group, first);
+                }
+            }
+        }
+        for group in refused {
+            group.fail(&Error::Closed);
+        }
+        self.filled.notify_one();
+    }
+
+    /// A lane is done with these rows.
+    pub(crate) fn leave_rows(&self, rows: &[RowKey]) {
+        if rows.is_empty() {
+            return;
+        }
+        self.lock().leave_rows(rows);
+        self.filled.notify_one();
+    }
+
     /// A lane serves this queue.
     pub(crate) fn enter(&self) {
         self.lock().lanes += 1;
@@ -267,6 +328,7 @@ impl LaneQueue {
             waiting.abandoned = true;
             waiting.urgent.clear();
             waiting.ready.clear();
+            waiting.parked.clear();
             (
                 std::mem::take(&mut waiting.rows),
                 std::mem::take(&mut waiting.again),
@@ -311,11 +373,11 @@ impl LaneQueue {
         Some(batch)
     }
 
-    /// Fails what nobody wants any more, while the lane has no connection.
-    pub(crate) fn expire(&self, now: Moment, error: &Error) {
+    /// Fails what nobody wants any more.
+    pub(crate) fn expire(&self, now: Moment, error: impl Fn(&RowKey) -> Error) {
         let expired = self.lock().take_expired(now);
-        for mut member in expired {
-            member.finish(Err(error.clone()));
+        for (key, mut member) in expired {
+            member.finish(Err(error(&key)));
         }
     }
 

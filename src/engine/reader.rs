@@ -21,6 +21,8 @@ use crate::sql::session::Commit;
 /// Rows that somebody wants to see.
 pub(crate) struct Look {
     pub(crate) keys: Vec<RowKey>,
+    /// Until when somebody waits for it.
+    pub(crate) end: Moment,
     pub(crate) reply: oneshot::Sender<Result<Vec<Option<RowState>>, Error>>,
 }
 
@@ -30,8 +32,19 @@ pub(crate) enum Reading {
     /// A query of its own, for people.
     Query {
         sql: String,
+        end: Moment,
         reply: oneshot::Sender<Result<Vec<MySqlRow>, Error>>,
     },
+}
+
+impl Reading {
+    /// Whether somebody still waits for it.
+    fn is_awaited(&self) -> bool {
+        match self {
+            Self::Look(look) => !look.reply.is_closed(),
+            Self::Query { reply, .. } => !reply.is_closed(),
+        }
+    }
 }
 
 /// Reads until all who could ask are gone, or the engine is closed.
@@ -49,8 +62,9 @@ pub(crate) async fn read(shared: Arc<Shared>, mut readings: mpsc::UnboundedRecei
         };
         match reading {
             None => return,
-            Some(Reading::Query { sql, reply }) => {
-                let mut healing = Healing::new(&shared);
+            Some(reading) if !reading.is_awaited() => {}
+            Some(Reading::Query { sql, end, reply }) => {
+                let mut healing = Healing::new(end);
                 let result = loop {
                     match show(&shared, &mut session, &sql).await {
                         Err(error) if healing.may_try_again(&mut session, &error).await => {}
@@ -122,9 +136,9 @@ struct Healing {
 }
 
 impl Healing {
-    fn new(shared: &Shared) -> Self {
+    fn new(end: Moment) -> Self {
         Self {
-            end: Moment::now().after(shared.options.request_limit),
+            end,
             backoff: Backoff::connecting(),
         }
     }
@@ -153,7 +167,9 @@ async fn answer(shared: &Shared, session: &mut Option<Session>, batch: Vec<Look>
             create: false,
         })
         .collect();
-    let mut healing = Healing::new(shared);
+    // Those who asked first have an answer in time; those who came later ask again.
+    let ends = batch.iter().map(|look| look.end);
+    let mut healing = Healing::new(ends.min().unwrap_or_else(Moment::now));
     let result = loop {
         match query(shared, session, &rows).await {
             Err(error) if healing.may_try_again(session, &error).await => {}

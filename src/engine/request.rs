@@ -4,7 +4,7 @@
 //! equal. Each caller's own value follows from the row's value before and after, in the order in
 //! which the requests came.
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::outcome::{Answer, Outcome};
 use crate::clock::Moment;
@@ -64,6 +64,14 @@ impl Request {
         matches!(self, Self::Operation(Operation::Release(_)))
     }
 
+    /// The other row that it changes.
+    pub(crate) fn second(&self) -> Option<&RowKey> {
+        match self {
+            Self::Operation(operation) => operation.second(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_urgent(&self) -> bool {
         matches!(self, Self::Operation(operation) if operation.is_urgent())
     }
@@ -119,9 +127,24 @@ pub(crate) struct Member {
     pub(crate) reply: Option<Reply>,
     /// It does not merge: together with others it overflowed.
     pub(crate) alone: bool,
+    /// Its row was seen to be missing.
+    pub(crate) create: bool,
+    /// Its place among those that may be under way.
+    pub(crate) place: Option<OwnedSemaphorePermit>,
 }
 
 impl Member {
+    pub(crate) fn new(request: Request, expires: Moment, reply: Option<Reply>) -> Self {
+        Self {
+            request,
+            expires,
+            reply,
+            alone: false,
+            create: false,
+            place: None,
+        }
+    }
+
     /// Answers a caller whose time is over. The client itself waits for the truth, however late.
     pub(crate) fn give_up(&mut self, now: Moment, error: impl FnOnce() -> Error) {
         if self.expires <= now && matches!(self.reply, Some(Reply::Caller(_))) {
@@ -130,6 +153,7 @@ impl Member {
     }
 
     pub(crate) fn finish(&mut self, result: Result<Answer, Error>) {
+        self.place = None;
         if let Some(reply) = self.reply.take() {
             reply.send(result);
         }
@@ -142,8 +166,6 @@ pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
     pub(crate) operation: Operation,
     pub(crate) create: bool,
-    /// A transaction was seen to hold the row.
-    pub(crate) busy: bool,
 }
 
 impl Group {
@@ -180,11 +202,15 @@ impl Group {
         let operation = operation(&members, &sums);
         Some(Self {
             key,
+            create: members.iter().any(|member| member.create),
             members,
             operation,
-            create: false,
-            busy: false,
         })
+    }
+
+    /// The rows that it changes.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &RowKey> {
+        std::iter::once(&self.key).chain(self.operation.second())
     }
 
     pub(crate) fn row(&self) -> RowOperation {
@@ -489,13 +515,10 @@ mod tests {
             for (number, (request, leaves)) in (1..).zip(&requests) {
                 let (sender, receiver) = oneshot::channel();
                 receivers.insert(number, receiver);
-                waiting.push_back(Member {
-                    request: request.clone(),
-                    // Also says later which one it is.
-                    expires: Moment::from_micros(if *leaves { number } else { NOW + number }),
-                    reply: Some(Reply::Caller(sender)),
-                    alone: false,
-                });
+                // Also says later which one it is.
+                let expires = Moment::from_micros(if *leaves { number } else { NOW + number });
+                let reply = Some(Reply::Caller(sender));
+                waiting.push_back(Member::new(request.clone(), expires, reply));
             }
             let (mut row, mut value) = (start, start);
             while let Some(mut group) = Group::take(key.clone(), &mut waiting) {

@@ -17,7 +17,7 @@ use super::session::Session;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
-use crate::sql::packet::{self, FENCED, RowOperation};
+use crate::sql::packet::{self, FENCED, GONE, RowOperation};
 use crate::sql::reply::Reply;
 use crate::sql::session::Commit;
 use crate::token::Token;
@@ -43,7 +43,7 @@ enum Settled {
     NoProof,
 }
 
-/// Settles until it is settled, however long that takes.
+/// Settles until it is settled, however long that takes, as long as there is a client.
 pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
     let mut backoff = Backoff::connecting();
     let mut session = None;
@@ -61,6 +61,15 @@ pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
                     for member in &mut group.members {
                         member.give_up(now, || Error::OutcomeUnknown { name: name.clone() });
                     }
+                }
+                // The client is gone, and nobody wants to know any more.
+                let over = |group: &Group| group.members.iter().all(|member| member.expires <= now);
+                if shared.closed.is_cancelled() && unsettled.batch.iter().all(over) {
+                    for group in unsettled.batch {
+                        let name = group.key.name.to_string();
+                        group.fail(&Error::OutcomeUnknown { name });
+                    }
+                    return;
                 }
                 // A client that closes waits for this: at most a moment between two attempts.
                 let closing = shared.closing.is_cancelled();
@@ -133,6 +142,9 @@ async fn attempt(
     let results = answer.strip_prefix('=').unwrap_or_default();
     if results == FENCED {
         return Ok(Settled::Fenced);
+    }
+    if results == GONE {
+        return Ok(Settled::NoProof);
     }
     let recorded = rows.iter().any(|row| row.operation.needs_record());
     let text = if recorded {

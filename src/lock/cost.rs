@@ -31,7 +31,7 @@ fn a_turn_passes_with_one_allocation_or_two() {
     let held = (now, micros(TTL));
     let lease = Lease::new(Weak::new(), name, grant, terms.clone(), held, false);
     let lease = Arc::new(lease);
-    let mut place = Place::new(1, now);
+    let mut place = Place::new(1, now, None);
     place.state = State::Held(Arc::clone(&lease));
     let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..1_000).map(|_| oneshot::channel()).unzip();
     let mut actions = Vec::new();

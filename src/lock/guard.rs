@@ -11,7 +11,7 @@ use tracing::Instrument;
 use super::lease::Lease;
 use super::registry::Locks;
 use super::turn::Turn;
-use crate::clock::Moment;
+use crate::clock::{Moment, micros};
 use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
 use crate::error::Error;
@@ -85,7 +85,7 @@ impl LockGuard {
     }
 
     /// Resolves when the lease is lost: taken over, released by force, or not renewed in time.
-    /// It resolves before anybody else can be granted the lock, and not on a release.
+    /// It resolves before anybody else can be granted the lock, unless that was freed by force, and not on a release.
     ///
     /// ```no_run
     /// # async fn work() {}
@@ -132,7 +132,8 @@ impl LockGuard {
         }
     }
 
-    /// Makes the lease last for at least `ttl` from now. For leases without automatic renewal.
+    /// Makes the lease last for at least `ttl` from now, or until the longest hold is reached
+    /// ([`max_hold`](super::LockRequest::max_hold)). For leases without automatic renewal.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
@@ -152,9 +153,9 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::LockLost`] if it is not ours any more; [`Error::InvalidOption`] if `ttl` is zero or
-    /// longer than ten years; others as the server gives cause for: then the lease is as it was, or
-    /// longer.
+    /// [`Error::LockLost`] if it is not ours any more; [`Error::Busy`] while a transaction holds the lock's
+    /// row (after [`verify_in`](Self::verify_in), say); [`Error::InvalidOption`] if `ttl` is zero or longer than ten
+    /// years; others as the server gives cause for: then the lease is as it was, or longer.
     ///
     /// # Cancel safety
     ///
@@ -166,16 +167,16 @@ impl LockGuard {
                 reason: "use more than zero and at most ten years".to_owned(),
             });
         }
-        let lost = || Error::LockLost {
-            name: self.name().to_owned(),
-        };
+        let lost = || self.no_longer_ours();
         if !self.is_held() {
             return Err(lost());
         }
+        let wanted = self.lease.renewal(ttl).ok_or_else(lost)?;
+        let asked = Moment::now();
         let operation = Operation::Renew(Renew {
             token: self.lease.token,
             fence: self.lease.fence,
-            ttl: self.lease.renewal(ttl).ok_or_else(lost)?,
+            ttl: wanted,
         });
         let key = RowKey::lock(self.lease.name.clone());
         let result = self
@@ -183,15 +184,23 @@ impl LockGuard {
             .engine
             .call(key, Request::Operation(operation))
             .await;
-        let held =
-            matches!(&result, Ok(answer) if matches!(answer.outcome, Outcome::Leased { .. }));
-        let failed = result.as_ref().err().cloned();
-        super::keeper::renewed(&self.locks, &self.lease, result);
-        match failed {
-            Some(error) => Err(error),
-            None if held => Ok(()),
-            None => Err(lost()),
-        }
+        let extended = match &result {
+            Ok(answer) => match answer.outcome {
+                // The row was skipped: its old deadline stands. Meanwhile is what the packet took.
+                Outcome::Leased { remaining, .. }
+                    if remaining.saturating_add(micros(Moment::now().since(asked))) < wanted =>
+                {
+                    Err(Error::Busy {
+                        name: self.name().to_owned(),
+                    })
+                }
+                Outcome::Leased { .. } => Ok(()),
+                _ => Err(lost()),
+            },
+            Err(error) => Err(error.clone()),
+        };
+        super::keeper::renewed(&self.locks, &self.lease, wanted, result);
+        extended
     }
 
     /// Releases the lock and waits until that is certain. If another task of this process waits for
@@ -253,9 +262,13 @@ impl LockGuard {
         if self.is_held() {
             Ok(&self.lease)
         } else {
-            Err(Error::LockLost {
-                name: self.name().to_owned(),
-            })
+            Err(self.no_longer_ours())
+        }
+    }
+
+    pub(crate) fn no_longer_ours(&self) -> Error {
+        Error::LockLost {
+            name: self.name().to_owned(),
         }
     }
 }

@@ -129,6 +129,18 @@ pub(crate) async fn run(locks: Weak<Locks>, earlier: Arc<Notify>, stopped: Cance
     }
 }
 
+/// Tells whoever works under a lease that nobody keeps any more that it has run out.
+pub(super) async fn watch_the_end(lease: Arc<Lease>) {
+    loop {
+        let left = lease.trusted_for();
+        if left.is_zero() || lease.has_ended() {
+            lease.lose();
+            return;
+        }
+        tokio::time::sleep(left.min(Moment::RECHECK)).await;
+    }
+}
+
 /// Renews a lease whose time has come, or finds that it has run out.
 fn attend(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     let revives = mutant::on(Mutant::RenewalAfterRelease);
@@ -169,7 +181,7 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     let span = telemetry::renew(&lease.name);
     let reply = Reply::client(move |result| {
         kept.end_renewal();
-        span.in_scope(|| renewed(&locks_again, &kept, result));
+        span.in_scope(|| renewed(&locks_again, &kept, ttl, result));
     });
     locks.engine.submit(
         RowKey::lock(lease.name.clone()),
@@ -179,15 +191,20 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     );
 }
 
-/// Renewed, lost, or unknown. Busy shows as the deadline that stands: it extends nothing.
-pub(super) fn renewed(locks: &Arc<Locks>, lease: &Arc<Lease>, result: Result<Answer, Error>) {
+/// Renewed by `ttl` microseconds, lost, or unknown. Busy shows as the deadline that stands: it extends nothing.
+pub(super) fn renewed(
+    locks: &Arc<Locks>,
+    lease: &Arc<Lease>,
+    ttl: i64,
+    result: Result<Answer, Error>,
+) {
     match result {
         Ok(Answer {
             outcome: Outcome::Leased { remaining, wanted },
             sent,
             ..
         }) => {
-            lease.extend(sent, remaining);
+            lease.extend(sent, remaining.min(ttl));
             telemetry::renewed(&lease.name, lease.trusted_for());
             lease.set_wanted(wanted > 0);
         }

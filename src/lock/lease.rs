@@ -63,7 +63,7 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// A grant whose packet was sent at `sent` and found `remaining` microseconds left.
+    /// A grant whose packet was sent at `sent`, asked for a lease on `terms`, and found `remaining` microseconds left.
     pub(crate) fn new(
         locks: Weak<Locks>,
         name: Name,
@@ -95,11 +95,13 @@ impl Lease {
             next_look: AtomicI64::new(sent.after(SLICE).as_micros()),
             date: AtomicI64::new(0),
         };
-        lease.extend(sent, remaining);
+        let asked = micros(lease.terms.lease());
+        lease.extend(sent, remaining.min(asked));
         lease
     }
 
-    /// Takes in that a packet sent at `sent` found `remaining` microseconds left.
+    /// Takes in that a packet sent at `sent` found `remaining` microseconds left, which is to be no more than it asked for:
+    /// a server whose clock went back finds more, until that clock is set right.
     pub(crate) fn extend(&self, sent: Moment, remaining: i64) {
         let sent = if mutant::on(Mutant::TrustFromReply) {
             Moment::now()
@@ -268,5 +270,39 @@ impl std::fmt::Debug for Lease {
             .field("turn", &self.current_turn())
             .field("is_held", &self.is_held())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A server whose clock went back finds more than was asked for.
+    #[test]
+    fn trust_is_no_longer_than_was_asked_for() {
+        let ttl = Duration::from_secs(10);
+        let terms = Terms {
+            ttl,
+            auto_renew: true,
+            hold_at_least: Duration::ZERO,
+            max_hold: None,
+            description: Arc::from(""),
+            owner: None,
+        };
+        let name = Name::new("l").expect("a name");
+        let block = u64::from(terms.block());
+        let found = (Moment::now(), micros(Duration::from_secs(3_600)));
+        let lease = Lease::new(
+            Weak::new(),
+            name,
+            (Token::random(), block),
+            terms,
+            found,
+            false,
+        );
+        assert!(lease.trusted_for() <= ttl, "{:?}", lease.trusted_for());
+        assert!(lease.is_held());
     }
 }

@@ -14,5 +14,6 @@ mod turn;
 mod watcher;
 
 pub use self::guard::{LeaseView, LockGuard};
+pub(crate) use self::place::WANT;
 pub use self::request::LockRequest;
 pub(crate) use self::request::Terms;

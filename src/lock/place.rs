@@ -34,6 +34,11 @@ pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How long a process that gave way waits for another one to take the lock: longer than the
 /// longest pause between two looks.
 const GIVE_WAY: Duration = Duration::from_millis(150);
+/// A wish for which a process gave way this often, and nobody came, is one that somebody has had: its own, or that
+/// of a process that has stopped to wait.
+const UNANSWERED: u32 = 3;
+/// A later wish is later by more than this: what the server and the answer's way may differ by.
+const LATER: Duration = Duration::from_millis(100);
 /// For how long a waiting process is known to wait.
 pub(crate) const WANT: Duration = Duration::from_secs(10);
 
@@ -59,6 +64,20 @@ pub(crate) enum State {
     Watching,
 }
 
+/// How often in a row this process gave way to a wish for which nobody came, and until when that wish is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unanswered {
+    times: u32,
+    pub(crate) until: Moment,
+}
+
+impl Unanswered {
+    /// There is no such wish any more.
+    pub(crate) fn is_over(self, now: Moment) -> bool {
+        self.times == 0 || self.until <= now
+    }
+}
+
 /// What was seen of the row.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -70,6 +89,7 @@ pub(crate) struct Watch {
     pub(crate) next: Moment,
     /// Another process goes first until then, unless the fence moves.
     give_way: Option<Moment>,
+    pub(crate) unanswered: Unanswered,
     /// Until when the others know that we wait.
     wanted: Moment,
     rotation: Rotation,
@@ -100,7 +120,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(client: u32, now: Moment) -> Self {
+    /// `unanswered`: what an earlier place of the name knew.
+    pub(crate) fn new(client: u32, now: Moment, unanswered: Option<Unanswered>) -> Self {
         Self {
             waiters: VecDeque::new(),
             state: State::Idle,
@@ -110,6 +131,10 @@ impl Place {
                 busy: false,
                 next: now,
                 give_way: None,
+                unanswered: unanswered.unwrap_or(Unanswered {
+                    times: 0,
+                    until: now,
+                }),
                 wanted: now,
                 rotation: Rotation::new(client),
             },
@@ -254,6 +279,7 @@ impl Place {
             if moved {
                 watch.fence = row.fence;
                 watch.give_way = None;
+                watch.unanswered.times = 0;
             }
         }
         let pause = watch.pace.pause(watch.rotation.is_next(), now);
@@ -293,12 +319,15 @@ impl Place {
         }
         self.note(row, now);
         let give_way = self.watch.give_way.is_some_and(|until| until > now);
+        if self.watch.give_way.is_some() && !give_way {
+            self.watch.give_way = None;
+            self.watch.unanswered.times += 1;
+        }
         if free && !give_way && !self.waiters.is_empty() {
             if let Some(courtesy) = self.watch.rotation.courtesy() {
                 self.watch.next = now.after(courtesy);
                 return;
             }
-            self.watch.give_way = None;
             self.ask(actions);
         } else if !free && !self.waiters.is_empty() && self.watch.wanted <= now {
             self.watch.wanted = now.after(WANT);
@@ -346,10 +375,11 @@ impl Place {
                 .is_some_and(|waiter| waiter.terms == lease.terms)
     }
 
-    /// The release is known. `row`: as it is now, if it was ours.
+    /// The release is known. `wanted`: for how long another process is still known to wait; `fence`: as it is now, if the
+    /// row was ours.
     pub(crate) fn released(
         &mut self,
-        wanted: bool,
+        wanted: Duration,
         fence: Option<u64>,
         now: Moment,
         actions: &mut Vec<Action>,
@@ -357,8 +387,17 @@ impl Place {
         if !matches!(self.state, State::Releasing) {
             return;
         }
-        if wanted {
+        let Unanswered { times, until } = self.watch.unanswered;
+        let wish = now.after(wanted);
+        let old = times >= UNANSWERED && wish <= until.after(LATER);
+        if !wanted.is_zero() && !old {
             // Another process waits: it goes first, once, unless it does not come.
+            if wish > until.after(LATER) {
+                self.watch.unanswered = Unanswered {
+                    times: 0,
+                    until: wish,
+                };
+            }
             self.watch.fence = fence.unwrap_or(self.watch.fence);
             self.watch.pace.own(now);
             self.watch.give_way = Some(now.after(GIVE_WAY));

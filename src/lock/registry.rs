@@ -11,10 +11,10 @@ use tracing::Instrument;
 
 use super::keeper::Keeper;
 use super::lease::Lease;
-use super::place::{Action, Place, State, WANT, Waiter, give_back_quietly};
+use super::place::{Action, Place, State, Unanswered, WANT, Waiter, give_back_quietly};
 use super::request::Terms;
 use super::turn::Turn;
-use crate::clock::{Moment, micros};
+use crate::clock::{Moment, from_micros, micros};
 use crate::engine::Engine;
 use crate::engine::outcome::{Answer, Outcome};
 use crate::engine::request::{Reply, Request};
@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::sql::operation::{Acquire, Operation, Release, RowKey, Want};
-use crate::sql::reply::RowState;
+use crate::sql::reply::{ACTIVE, RowState};
 use crate::telemetry;
 use crate::token::Token;
 
@@ -46,7 +46,38 @@ struct Places {
     map: HashMap<PlaceKey, Place>,
     /// Those that look at their row from time to time.
     watching: HashSet<PlaceKey>,
+    /// What places knew that are gone, as long as it is of use.
+    unanswered: HashMap<PlaceKey, Unanswered>,
     closed: bool,
+}
+
+/// More of them are looked through for those that are of no use any more.
+const MOST_UNANSWERED: usize = 1_024;
+
+impl Places {
+    /// Changes a place, if there is one, and keeps the books about it.
+    fn change<T>(&mut self, key: &PlaceKey, change: impl FnOnce(&mut Place) -> T) -> Option<T> {
+        let place = self.map.get_mut(key)?;
+        let watched = matches!(place.state, State::Watching);
+        let result = change(place);
+        let (done, watching) = (place.is_done(), matches!(place.state, State::Watching));
+        if done && let Some(place) = self.map.remove(key) {
+            let now = Moment::now();
+            let unanswered = place.watch.unanswered;
+            if !unanswered.is_over(now) {
+                if self.unanswered.len() >= MOST_UNANSWERED {
+                    self.unanswered.retain(|_, other| !other.is_over(now));
+                }
+                self.unanswered.insert(key.clone(), unanswered);
+            }
+        }
+        if watching && !watched {
+            self.watching.insert(key.clone());
+        } else if watched && !watching {
+            self.watching.remove(key);
+        }
+        Some(result)
+    }
 }
 
 /// The locks of one client.
@@ -123,9 +154,13 @@ impl Locks {
             if places.closed {
                 return Err(Error::Closed);
             }
-            let place = places.map.entry(key.clone());
-            let place = place.or_insert_with(|| Place::new(self.client, now));
-            place.enter(waiter, &mut actions).is_some()
+            let Places {
+                map, unanswered, ..
+            } = &mut *places;
+            let place = map.entry(key.clone());
+            place.or_insert_with(|| Place::new(self.client, now, unanswered.remove(&key)));
+            let refused = places.change(&key, |place| place.enter(waiter, &mut actions));
+            refused.flatten().is_some()
         };
         self.carry_out(&key, actions);
         if refused {
@@ -173,22 +208,9 @@ impl Locks {
         change: impl FnOnce(&mut Place, &mut Vec<Action>) -> T,
     ) -> Option<T> {
         let mut actions = Vec::new();
-        let result = {
-            let mut places = self.lock();
-            let place = places.map.get_mut(key)?;
-            let watched = matches!(place.state, State::Watching);
-            let result = change(place, &mut actions);
-            let (done, watching) = (place.is_done(), matches!(place.state, State::Watching));
-            if done {
-                places.map.remove(key);
-            }
-            if watching && !watched {
-                places.watching.insert(key.clone());
-            } else if watched && !watching {
-                places.watching.remove(key);
-            }
-            result
-        };
+        let result = self
+            .lock()
+            .change(key, |place| change(place, &mut actions))?;
         self.carry_out(key, actions);
         Some(result)
     }
@@ -215,7 +237,7 @@ impl Locks {
         let token = terms.owner.unwrap_or_else(|| Token::of_client(self.client));
         let operation = Operation::Acquire(Acquire {
             token,
-            ttl: micros(terms.ttl.max(terms.hold_at_least)),
+            ttl: micros(terms.lease()),
             block: terms.block(),
             level: terms.owner.map(|_| rand::random()),
             description: Arc::clone(&terms.description),
@@ -302,17 +324,15 @@ impl Locks {
         let mut actions = Vec::new();
         let passed = {
             let mut places = locks.lock();
-            match places.map.get_mut(&key) {
-                Some(place) if lease.terms.owner.is_none() => {
-                    place.end_turn(lease, now, &mut actions)
+            let alone = lease.terms.owner.is_none();
+            let passed = alone
+                .then(|| places.change(&key, |place| place.end_turn(lease, now, &mut actions)));
+            passed.flatten().unwrap_or_else(|| {
+                if !lease.has_ended() {
+                    actions.push(give_back_quietly(lease));
                 }
-                _ => {
-                    if !lease.has_ended() {
-                        actions.push(give_back_quietly(lease));
-                    }
-                    false
-                }
-            }
+                false
+            })
         };
         if passed {
             telemetry::handed_on(&lease.name);
@@ -369,14 +389,14 @@ impl Locks {
                 Ok(Answer {
                     outcome: Outcome::Released { fence, wanted },
                     ..
-                }) => (*wanted > 0, Some(*fence)),
-                _ => (false, None),
+                }) => (*wanted, Some(*fence)),
+                _ => (0, None),
             };
             if let Some(key) = key {
                 let now = Moment::now();
                 // A closed client has no places any more.
                 let _ = locks.change(&key, |place, actions| {
-                    place.released(wanted, fence, now, actions);
+                    place.released(from_micros(wanted), fence, now, actions);
                 });
             }
             let result = match result {
@@ -416,7 +436,7 @@ impl Locks {
     }
 
     /// Says in the row that this process waits, so that its holder does not keep it in memory.
-    fn want(&self, name: &Name) {
+    pub(crate) fn want(&self, name: &Name) {
         self.engine.submit(
             RowKey::lock(name.clone()),
             Request::Operation(Operation::Want(Want { wait: micros(WANT) })),
@@ -427,12 +447,18 @@ impl Locks {
     }
 
     fn look_for_others(self: &Arc<Self>, lease: Arc<Lease>) {
-        let engine = Arc::clone(&self.engine);
+        let locks = Arc::clone(self);
         self.engine.runtime().spawn(async move {
-            if let Ok(seen) = engine.look(vec![RowKey::lock(lease.name.clone())]).await
+            let seen = locks.engine.look(vec![RowKey::lock(lease.name.clone())]);
+            if let Ok(seen) = seen.await
                 && let Some(row) = seen.first().copied().flatten()
             {
                 lease.set_wanted(row.wanted > 0);
+                // Released by force, or granted to somebody else: no more turns of it. An older row than ours is what
+                // another node of a cluster shows that is behind.
+                if row.fence > lease.fence || (row.fence == lease.fence && row.status != ACTIVE) {
+                    locks.lose(&lease);
+                }
             }
         });
     }
@@ -510,9 +536,15 @@ impl Locks {
         self.stopped.cancel();
     }
 
-    /// The client is closed: the lease is released, or left to its end.
+    /// The client is closed: the lease is released, or left to its end, of which its signal still tells.
     pub(crate) fn close_lease(self: &Arc<Self>, lease: &Arc<Lease>) {
-        if lease.has_ended() || self.keep_at_close.load(Ordering::Acquire) {
+        if lease.has_ended() {
+            return;
+        }
+        if self.keep_at_close.load(Ordering::Acquire) {
+            self.engine
+                .runtime()
+                .spawn(super::keeper::watch_the_end(Arc::clone(lease)));
             return;
         }
         lease.lose();

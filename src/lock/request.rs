@@ -38,6 +38,12 @@ impl Terms {
             && self.max_hold.is_none()
     }
 
+    /// How long the lease is that is asked for.
+    pub(crate) fn lease(&self) -> Duration {
+        let longest = self.max_hold.unwrap_or(Duration::MAX);
+        self.ttl.max(self.hold_at_least).min(longest)
+    }
+
     /// How many fencing tokens the grant reserves.
     pub(crate) fn block(&self) -> u32 {
         if self.may_pass() { BLOCK } else { 1 }
@@ -201,7 +207,8 @@ impl<'c> LockRequest<'c> {
         }
     }
 
-    /// Acquires the lock if it is free; `None` if it is held. Does not wait.
+    /// Acquires the lock if it is free; `None` if it is held. Does not wait for its holder; a release of this
+    /// process that is on its way is waited for.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
@@ -215,7 +222,8 @@ impl<'c> LockRequest<'c> {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), but never [`Error::Timeout`].
+    /// As [`acquire`](Self::acquire), but never [`Error::Timeout`]; [`Error::OutcomeUnknown`] if there was no answer in
+    /// time: a grant that comes later is given back.
     ///
     /// # Cancel safety
     ///

@@ -152,6 +152,8 @@ pub(crate) fn register_lane(lane: Token) -> String {
 
 /// What `results` says when batch `number` never ran and never can.
 pub(crate) const FENCED: &str = "fenced";
+/// What `results` says when nobody knows any more whether the batch ran, and it never can again.
+pub(crate) const GONE: &str = "gone";
 
 /// Writes the settlement of a lane whose batch `number` has an unknown outcome. It answers `=` and the
 /// results, or no row if the lane's row is gone.
@@ -192,7 +194,7 @@ pub(crate) fn fence_lane(lane: Token, number: u64) -> String {
     sql.push(',');
     literal::number(&mut sql, number);
     sql.push_str(",'");
-    sql.push_str(FENCED);
+    sql.push_str(GONE);
     sql.push_str("',");
     sql.push_str(NOW);
     sql.push_str(");COMMIT");
