@@ -15,10 +15,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::var("DATABASE_URL")?;
     let pool = MySqlPoolOptions::new().connect(&url).await?;
     LockClient::connect(&url).await?.migrate().await?;
-    sqlx::query("CREATE TABLE IF NOT EXISTS user_order (id BIGINT AUTO_INCREMENT PRIMARY KEY, user_id BIGINT)")
+    sqlx::query("CREATE TABLE IF NOT EXISTS example_user_order (id BIGINT AUTO_INCREMENT PRIMARY KEY, user_id BIGINT)")
         .execute(&pool)
         .await?;
-    sqlx::query("DELETE FROM user_order").execute(&pool).await?;
+    sqlx::query("DELETE FROM example_user_order")
+        .execute(&pool)
+        .await?;
 
     let mut clicks = JoinSet::new();
     for click in 1..=5 {
@@ -31,9 +33,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         });
     }
     clicks.join_all().await;
-    let orders: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM user_order WHERE user_id = 42")
-        .fetch_one(&pool)
-        .await?;
+    let orders: i64 =
+        sqlx::query_scalar("SELECT COUNT(*) FROM example_user_order WHERE user_id = 42")
+            .fetch_one(&pool)
+            .await?;
     println!("orders: {orders}");
     assert_eq!(orders, 1);
     Ok(())
@@ -48,12 +51,13 @@ async fn order(
     let mut tx = pool.begin().await?;
     // First in the transaction: what is read afterwards is what the holder before has committed.
     locks.lock_in(&mut tx, &format!("order:{user}")).await?;
-    let orders: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM user_order WHERE user_id = ?")
-        .bind(user)
-        .fetch_one(&mut *tx)
-        .await?;
+    let orders: i64 =
+        sqlx::query_scalar("SELECT COUNT(*) FROM example_user_order WHERE user_id = ?")
+            .bind(user)
+            .fetch_one(&mut *tx)
+            .await?;
     if orders == 0 {
-        sqlx::query("INSERT INTO user_order (user_id) VALUES (?)")
+        sqlx::query("INSERT INTO example_user_order (user_id) VALUES (?)")
             .bind(user)
             .execute(&mut *tx)
             .await?;

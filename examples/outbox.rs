@@ -19,10 +19,12 @@ async fn main() -> Result<()> {
     let pool = MySqlPoolOptions::new().connect(&url).await?;
     let locks = LockClient::connect(&url).await?;
     locks.migrate().await?;
-    sqlx::query("CREATE TABLE IF NOT EXISTS outbox (number BIGINT PRIMARY KEY, text VARCHAR(100), sent BOOL)")
+    sqlx::query("CREATE TABLE IF NOT EXISTS example_outbox (number BIGINT PRIMARY KEY, text VARCHAR(100), sent BOOL)")
         .execute(&pool)
         .await?;
-    sqlx::query("DELETE FROM outbox").execute(&pool).await?;
+    sqlx::query("DELETE FROM example_outbox")
+        .execute(&pool)
+        .await?;
     locks.counter("outbox").set(0).await?;
 
     let mut tasks = JoinSet::new();
@@ -43,7 +45,7 @@ async fn sign_up(locks: LockClient, pool: MySqlPool, user: i64) -> Result<()> {
     let mut tx = pool.begin().await?;
     // The business data come first; the number last, since it is held until the commit.
     let number = locks.counter("outbox").add_in(&mut tx, 1).await?;
-    let line = sqlx::query("INSERT INTO outbox VALUES (?, ?, FALSE)").bind(number);
+    let line = sqlx::query("INSERT INTO example_outbox VALUES (?, ?, FALSE)").bind(number);
     line.bind(format!("user {user} signed up"))
         .execute(&mut *tx)
         .await?;
@@ -57,14 +59,15 @@ async fn sign_up(locks: LockClient, pool: MySqlPool, user: i64) -> Result<()> {
 async fn relay(locks: &LockClient, pool: &MySqlPool) -> Result<Vec<i64>> {
     let guard = locks.lock("outbox relay").acquire().await?;
     let lines: Vec<(i64, String)> =
-        sqlx::query_as("SELECT number, text FROM outbox WHERE NOT sent ORDER BY number")
+        sqlx::query_as("SELECT number, text FROM example_outbox WHERE NOT sent ORDER BY number")
             .fetch_all(pool)
             .await?;
     for (number, text) in &lines {
         println!("sending {number}: {text}");
         let mut tx = pool.begin().await?;
         guard.verify_in(&mut tx).await?;
-        let mark = sqlx::query("UPDATE outbox SET sent = TRUE WHERE number = ?").bind(number);
+        let mark =
+            sqlx::query("UPDATE example_outbox SET sent = TRUE WHERE number = ?").bind(number);
         mark.execute(&mut *tx).await?;
         tx.commit().await?;
     }

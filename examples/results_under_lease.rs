@@ -1,8 +1,9 @@
 //! Results only under the lease: `scripts/with-mysql cargo run --example results_under_lease`
 //!
 //! Pattern: a long job under a lease, whose results are written only while the lease is held. Two workers want to
-//! close the books. The first stops for longer than its lease (a pause that it cannot notice), the second takes over.
-//! `verify_in` makes the write of the first fail: no clock can let it through.
+//! close the books. The first loses its lease in a way that its own clock cannot tell (an operator frees the lock; a
+//! paused virtual machine does not know either), and the second takes over. `verify_in` makes the write of the first
+//! fail: no clock can let it through.
 
 use std::error::Error;
 use std::time::Duration;
@@ -21,28 +22,29 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
     first.migrate().await?;
     sqlx::query(
-        "CREATE TABLE IF NOT EXISTS books (id INT PRIMARY KEY, closed_by VARCHAR(20), times INT)",
+        "CREATE TABLE IF NOT EXISTS example_books (id INT PRIMARY KEY, closed_by VARCHAR(20), times INT)",
     )
     .execute(&pool)
     .await?;
-    sqlx::query("REPLACE INTO books VALUES (1, 'nobody', 0)")
+    sqlx::query("REPLACE INTO example_books VALUES (1, 'nobody', 0)")
         .execute(&pool)
         .await?;
 
-    // Not renewed: as if the process were paused from here on.
-    let ttl = Duration::from_millis(300);
-    let paused = first
+    // Without a renewal nothing tells it before the hour is over.
+    let old = first
         .lock("books")
-        .ttl(ttl)
+        .ttl(Duration::from_secs(3_600))
         .auto_renew(false)
         .acquire()
         .await?;
+    second.force_release("books").await?;
     let next = second.lock("books").acquire().await?;
     println!("second: {:?}", close_books(&pool, &next, "second").await);
-    println!("first:  {:?}", close_books(&pool, &paused, "first").await);
+    assert!(old.is_held(), "as far as the first worker knows");
+    println!("first:  {:?}", close_books(&pool, &old, "first").await);
     next.release().await?;
 
-    let (by, times): (String, i32) = sqlx::query_as("SELECT closed_by, times FROM books")
+    let (by, times): (String, i32) = sqlx::query_as("SELECT closed_by, times FROM example_books")
         .fetch_one(&pool)
         .await?;
     println!("closed by the {by}, {times} time");
@@ -66,7 +68,7 @@ async fn close_books(
         }
         Err(error) => return Err(error.into()),
     }
-    sqlx::query("UPDATE books SET closed_by = ?, times = times + 1 WHERE id = 1")
+    sqlx::query("UPDATE example_books SET closed_by = ?, times = times + 1 WHERE id = 1")
         .bind(by)
         .execute(&mut *tx)
         .await?;

@@ -16,10 +16,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let pool = MySqlPoolOptions::new().connect(&url).await?;
     let locks = LockClient::connect(&url).await?;
     locks.migrate().await?;
-    sqlx::query("CREATE TABLE IF NOT EXISTS piece_order (buyer BIGINT PRIMARY KEY)")
+    sqlx::query("CREATE TABLE IF NOT EXISTS example_piece_order (buyer BIGINT PRIMARY KEY)")
         .execute(&pool)
         .await?;
-    sqlx::query("DELETE FROM piece_order")
+    sqlx::query("DELETE FROM example_piece_order")
         .execute(&pool)
         .await?;
     locks.counter("stock:piece").set(3).await?;
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     buyers.join_all().await;
     let left = locks.counter("stock:piece").get().await?;
-    let orders: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM piece_order")
+    let orders: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM example_piece_order")
         .fetch_one(&pool)
         .await?;
     println!("orders: {orders}, left: {left}");
@@ -51,7 +51,7 @@ async fn buy(
     buyer: i64,
 ) -> Result<Option<i64>, Box<dyn Error + Send + Sync>> {
     let mut tx = pool.begin().await?;
-    sqlx::query("INSERT INTO piece_order (buyer) VALUES (?)")
+    sqlx::query("INSERT INTO example_piece_order (buyer) VALUES (?)")
         .bind(buyer)
         .execute(&mut *tx)
         .await?;

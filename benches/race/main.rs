@@ -40,7 +40,9 @@ mod tally;
 mod token;
 mod worker;
 
+use std::fs::File;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use contestants::Result;
@@ -92,17 +94,25 @@ async fn run(options: &Options) -> Result<()> {
     let url = std::env::var("DATABASE_URL").map_err(
         |_| "DATABASE_URL is not set; it names a MySQL or MariaDB database for the race's tables",
     )?;
+    // Before the race: it would be lost for a wrong path.
+    let (mut json, mut picture) = (create(&options.json)?, create(&options.plot)?);
     let results = race::run(&url, options).await?;
     println!("{}", results.server);
     table::print(&results.cells, &results.records);
-    if let Some(path) = &options.json {
-        let mut file = std::fs::File::create(path)?;
+    if let Some(file) = &mut json {
         for record in results.records.iter().flatten() {
             writeln!(file, "{}", record.json())?;
         }
     }
-    if let Some(path) = &options.plot {
-        std::fs::write(path, plot::draw(&results))?;
+    if let Some(file) = &mut picture {
+        file.write_all(plot::draw(&results).as_bytes())?;
     }
     Ok(())
+}
+
+fn create(path: &Option<PathBuf>) -> Result<Option<File>> {
+    let create = |path: &PathBuf| {
+        File::create(path).map_err(|error| format!("{} cannot be written: {error}", path.display()))
+    };
+    Ok(path.as_ref().map(create).transpose()?)
 }

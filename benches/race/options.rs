@@ -21,7 +21,9 @@ The account needs a database of its own, in which tables are dropped and created
     --seconds S         how long one measurement takes
     --json FILE         one JSON object for each line of the table
     --plot FILE.svg     a picture of the table
-    --list              the scenarios and contestants";
+    --list              the scenarios and contestants
+
+Cargo runs a benchmark in its package's directory: give absolute paths.";
 
 /// What was asked for.
 #[derive(Clone, Debug)]
