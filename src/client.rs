@@ -262,8 +262,9 @@ impl LockClient {
 
     /// Ends the client: waiting acquires fail with [`Error::Closed`], what is held is released or kept
     /// until its lease ends, what was queued is sent, what is unknown is settled. Then nothing of the client
-    /// runs any more. While the server is away it waits for the request timeout, or for three packet
-    /// timeouts if that is longer, and gives up what is not done by then.
+    /// runs any more, but for the timers of leases that were kept. While the server is away it waits for the packets in
+    /// flight and then for the request timeout, or for three packet timeouts if that is longer, and gives up what is not
+    /// done by then.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) {

@@ -304,8 +304,8 @@ impl Counter<'_> {
         let done = execute(connection, sql, &key.name).await?;
         if done.rows_affected() == 0 {
             // Out of range, or not there any more: then the transaction has locked the gap in which it would be made again.
-            let seen = self.client().engine().look(vec![key.clone()]).await?;
-            if seen.first().copied().flatten().is_none() {
+            let seen = self.client().engine().look(vec![key.clone()]).await;
+            if seen.is_ok_and(|seen| seen.first().copied().flatten().is_none()) {
                 self.client().touched().forget(&key);
                 let name = key.name.to_string();
                 return Err(Error::Busy { name });

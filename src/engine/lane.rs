@@ -36,7 +36,7 @@ const REGISTRATION: Duration = Duration::from_secs(3_600);
 const IDLE: Duration = Duration::from_secs(60);
 /// How long a packet that waits aside may wait for its row: `innodb_lock_wait_timeout` is a second, and
 /// the servers look at it once a second.
-const ROW_WAIT: Duration = Duration::from_secs(3);
+pub(super) const ROW_WAIT: Duration = Duration::from_secs(3);
 /// A stripe that is stuck this often in a row is somebody's who hangs: the batch goes round it.
 const STUCK: u32 = 2;
 
@@ -125,6 +125,15 @@ impl Lane {
             if self.mode == Mode::Wait {
                 self.rows = batch.iter().flat_map(Group::keys).cloned().collect();
             }
+            let batch = if self.glance {
+                // What is to be created waits for its stripe, alone.
+                let (create, exist): (Vec<Group>, _) =
+                    batch.into_iter().partition(|group| group.create);
+                self.put_back(create);
+                exist
+            } else {
+                batch
+            };
             self.carry_out(batch).await;
             self.leave_rows();
             let (left, _) = self.queue.filling();
@@ -142,8 +151,8 @@ impl Lane {
     /// These run again, one for each row.
     fn put_back(&self, groups: Vec<Group>) {
         match self.mode {
-            Mode::Skip => self.queue.put_back(groups),
             Mode::Wait => self.queue.join(groups, true),
+            _ => self.queue.put_back(groups),
         }
     }
 
@@ -234,8 +243,8 @@ impl Lane {
     /// Why a request has not been sent in time.
     fn too_late(&self, key: &RowKey) -> Error {
         match &self.cause {
-            Some(cause) if self.mode == Mode::Skip => cause.clone(),
-            // What waits aside was seen to be held by a transaction.
+            Some(cause) if self.mode == Mode::Skip || self.session.is_none() => cause.clone(),
+            // What waits aside is held by a transaction, or its stripe is.
             _ => Error::Busy {
                 name: key.name.to_string(),
             },
@@ -252,9 +261,12 @@ impl Lane {
         };
         let rows: Vec<RowOperation> = batch.iter().map(Group::row).collect();
         let number = registration.number + 1;
-        // What is to be created aside needs its stripe.
-        let skip = self.glance || rows.iter().any(|row| row.create);
-        let mode = if skip { Mode::Skip } else { self.mode };
+        let mode = match self.mode {
+            Mode::Wait if self.glance => Mode::Glance,
+            // What is to be created needs its stripe.
+            Mode::Wait if rows.iter().any(|row| row.create) => Mode::Skip,
+            mode => mode,
+        };
         let not_after = self.shared.clock.ahead(self.shared.options.packet_limit);
         let packet = packet::write(
             &Batch {
@@ -284,9 +296,10 @@ impl Lane {
                     Some(reply) => {
                         self.shared.observe(&reply, sent);
                         let late = reply.server_now > not_after;
+                        let home = (self.mode == Mode::Wait).then_some(&*self.queue);
                         for (group, row) in batch.into_iter().zip(&reply.rows) {
                             let ran = if late { Ran::Late } else { Ran::Now };
-                            self.shared.conclude(group, row.as_ref(), sent, ran);
+                            self.shared.conclude(group, row.as_ref(), sent, ran, home);
                         }
                     }
                     // It was committed; what it did stands in the rows.
@@ -389,7 +402,7 @@ impl Lane {
         }
         let options = &self.shared.options;
         let limit = match self.mode {
-            Mode::Skip => options.packet_limit,
+            Mode::Skip | Mode::Glance => options.packet_limit,
             // The server ends its wait for the row before: an outcome that is known.
             Mode::Wait => options.packet_limit + ROW_WAIT,
         };
@@ -438,13 +451,14 @@ impl Drop for Lane {
 }
 
 impl Shared {
-    /// Ends a group by what its row says, or sends it on to where it can end.
+    /// Ends a group by what its row says, or sends it on to where it can end. `aside`: it ran there.
     pub(super) fn conclude(
         &self,
         mut group: Group,
         row: Option<&RowState>,
         sent: Moment,
         ran: Ran,
+        aside: Option<&LaneQueue>,
     ) {
         let verdict = match judge(&group.operation, row) {
             // The counter may be what is missing.
@@ -468,8 +482,11 @@ impl Shared {
             }
             Verdict::Missing => {
                 group.create = true;
-                let lane = self.lane_of(&group.key);
-                lane.put_back([group]);
+                match aside {
+                    // Its stripe may be the reason why it is there.
+                    Some(aside) => aside.join([group], true),
+                    None => self.lane_of(&group.key).put_back([group]),
+                }
             }
             Verdict::Busy => match &group.operation {
                 // Refused by a clock that has been corrected since.
@@ -478,7 +495,11 @@ impl Shared {
                 }
                 // Whoever waits for a lock asks again; it needs no connection for that.
                 Operation::Acquire(_) => drop(group.finish(&Outcome::Busy, sent, false)),
-                _ => self.aside.join([group], false),
+                _ => {
+                    // It is there now, and is waited for without its stripe.
+                    group.create = false;
+                    self.aside.join([group], false);
+                }
             },
         }
     }

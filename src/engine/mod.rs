@@ -73,7 +73,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The lane of a row: two lanes of one process never want the same stripe.
+    /// The lane of a row: two lanes of one process never want the same stripe, but for what is created aside.
     fn lane_of(&self, key: &RowKey) -> &LaneQueue {
         &self.lanes[key.stripe().index() % self.lanes.len()]
     }
@@ -186,8 +186,13 @@ impl Engine {
         let place = place.map_err(|_| Error::Closed)?;
         let (sender, receiver) = oneshot::channel();
         let expires = Moment::now().after(self.shared.options.request_limit);
+        let name = key.name.clone();
         self.push(key, request, expires, Reply::Caller(sender), Some(place));
-        receiver.await.map_err(|_| Error::Closed)?
+        // Aborted on its way: with its runtime, or by a client that could not wait any longer.
+        receiver.await.unwrap_or_else(|_| {
+            let name = name.to_string();
+            Err(Error::OutcomeUnknown { name })
+        })
     }
 
     /// Reads rows as they are, without a lock.
@@ -240,13 +245,18 @@ impl Engine {
         for lane in &self.shared.lanes {
             lane.close();
         }
-        // Time for a settlement: to connect, to settle, to read.
+        // Time for the packet in flight, and then for a settlement: to connect, to settle, to read.
         let options = &self.shared.options;
-        let end = Moment::now().after(options.request_limit.max(3 * options.packet_limit));
+        let settled = options.request_limit.max(3 * options.packet_limit);
+        let end = Moment::now().after(options.packet_limit).after(settled);
         self.join(&self.shared.tasks, end).await;
         // What the lanes sent aside was sent by now.
         self.shared.aside.close();
         self.shared.closed.cancel();
+        // The packets in flight there wait for rows.
+        let end = Moment::now()
+            .after(options.packet_limit)
+            .after(lane::ROW_WAIT);
         self.join(&self.shared.helpers, end).await;
     }
 

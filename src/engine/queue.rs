@@ -150,7 +150,7 @@ impl Waiting {
         let mailbox = self.rows.entry(group.key.clone()).or_default();
         let mut members = VecDeque::from(group.members);
         for member in &mut members {
-            member.create |= group.create;
+            member.create = group.create;
         }
         if first {
             members.append(&mut mailbox.waiting);

@@ -81,6 +81,7 @@ pub(crate) async fn read(shared: Arc<Shared>, mut readings: mpsc::UnboundedRecei
                     && let Ok(reading) = readings.try_recv()
                 {
                     match reading {
+                        reading if !reading.is_awaited() => {}
                         Reading::Look(look) => {
                             rows += look.keys.len();
                             batch.push(look);
@@ -157,38 +158,39 @@ impl Healing {
     }
 }
 
-async fn answer(shared: &Shared, session: &mut Option<Session>, batch: Vec<Look>) {
-    let rows: Vec<RowOperation> = batch
-        .iter()
-        .flat_map(|look| &look.keys)
-        .map(|key| RowOperation {
-            key: key.clone(),
-            operation: Operation::Touch(Touch),
-            create: false,
-        })
-        .collect();
-    // Those who asked first have an answer in time; those who came later ask again.
-    let ends = batch.iter().map(|look| look.end);
-    let mut healing = Healing::new(ends.min().unwrap_or_else(Moment::now));
-    let result = loop {
+async fn answer(shared: &Shared, session: &mut Option<Session>, mut batch: Vec<Look>) {
+    let last = batch.iter().map(|look| look.end).max();
+    let mut healing = Healing::new(last.unwrap_or_else(Moment::now));
+    while !batch.is_empty() {
+        let keys = batch.iter().flat_map(|look| &look.keys);
+        let rows: Vec<RowOperation> = keys
+            .map(|key| RowOperation {
+                key: key.clone(),
+                operation: Operation::Touch(Touch),
+                create: false,
+            })
+            .collect();
         match query(shared, session, &rows).await {
-            Err(error) if healing.may_try_again(session, &error).await => {}
-            result => break result,
-        }
-    };
-    match result {
-        Ok(reply) => {
-            let mut states = reply.rows.into_iter();
-            for look in batch {
-                let seen = states.by_ref().take(look.keys.len()).collect();
-                // Who asked may have gone away.
-                drop(look.reply.send(Ok(seen)));
+            Ok(reply) => {
+                let mut states = reply.rows.into_iter();
+                for look in batch {
+                    let seen = states.by_ref().take(look.keys.len()).collect();
+                    // Who asked may have gone away.
+                    drop(look.reply.send(Ok(seen)));
+                }
+                return;
             }
-        }
-        Err(error) => {
-            let error = Error::from_sqlx(error);
-            for look in batch {
-                drop(look.reply.send(Err(error.clone())));
+            Err(error) => {
+                let again = healing.may_try_again(session, &error).await;
+                let now = Moment::now();
+                let error = Error::from_sqlx(error);
+                for look in std::mem::take(&mut batch) {
+                    if again && look.end > now {
+                        batch.push(look);
+                    } else {
+                        drop(look.reply.send(Err(error.clone())));
+                    }
+                }
             }
         }
     }

@@ -99,7 +99,7 @@ pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
         Settled::Committed { reply, recorded } => {
             let ran = if recorded { Ran::Now } else { Ran::Before };
             for (group, row) in unsettled.batch.into_iter().zip(&reply.rows) {
-                shared.conclude(group, row.as_ref(), unsettled.sent, ran);
+                shared.conclude(group, row.as_ref(), unsettled.sent, ran, None);
             }
         }
         Settled::NoProof => {

@@ -10,7 +10,7 @@
 //! happens under the stripe of its name. So no cycle of waiting can close.
 //!
 //! A packet that waits for a row ([`Mode::Wait`]) takes no stripe and inserts nothing: it holds its
-//! lane's row and waits for one row that exists.
+//! lane's row and waits for one row that exists. Nor does one that only looks which rows are free ([`Mode::Glance`]).
 //!
 //! # Why the lists look as they do
 //!
@@ -37,15 +37,17 @@ pub(super) const NO_LIMIT: &str = " LIMIT 1000000";
 pub(crate) enum Mode {
     /// Waits for stripes, skips rows.
     Skip,
-    /// Takes no stripe, waits for the rows.
+    /// Takes no stripe, creates nothing, skips rows.
+    Glance,
+    /// Takes no stripe, creates nothing, waits for the rows.
     Wait,
 }
 
 impl Mode {
     pub(super) fn lock_rows(self) -> &'static str {
         match self {
-            Self::Skip if mutant::on(Mutant::RowWait) => " FOR UPDATE",
-            Self::Skip => " FOR UPDATE SKIP LOCKED",
+            Self::Skip | Self::Glance if mutant::on(Mutant::RowWait) => " FOR UPDATE",
+            Self::Skip | Self::Glance => " FOR UPDATE SKIP LOCKED",
             Self::Wait => " FOR UPDATE",
         }
     }
