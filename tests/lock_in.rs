@@ -428,3 +428,39 @@ async fn neighbours(client: &LockClient, name: &str, what: &str) {
         }
     }
 }
+
+/// A process whose tasks pass the lock on in memory lets it go for a transaction that waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_in_memory_give_way() {
+    let database = TestDatabase::new().await;
+    let (here, there) = (database.client().await, database.client().await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let here = here.clone();
+        tasks.spawn(async move {
+            loop {
+                let guard = here.lock("l").acquire().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                drop(guard);
+            }
+        });
+    }
+    let mut connection = database.connection().await;
+    let locking = async {
+        loop {
+            let mut transaction = connection.begin().await.unwrap();
+            match there.lock_in(&mut transaction, "l").await {
+                Ok(_) => return transaction.commit().await.unwrap(),
+                // Somebody was faster.
+                Err(Error::Timeout { .. } | Error::Busy { .. }) => {
+                    transaction.rollback().await.unwrap();
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let locked = tokio::time::timeout(Duration::from_secs(60), locking).await;
+    locked.expect("its turn");
+    tasks.shutdown().await;
+    database.remove().await;
+}
