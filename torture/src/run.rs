@@ -69,7 +69,8 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     setup.write(&directory)?;
     fs::write(Setup::shared(&directory), [])?;
     let (database, account, password) = prepare(&servers, options.names).await?;
-    let mut findings = canaries::send(&servers.writer().options()?.database(&database)).await;
+    let canary = canaries::send(&servers.writer().options()?.database(&database)).await;
+    let mut findings: Vec<String> = canary.into_iter().collect();
     let mut fleet = Fleet::new(&directory)?;
     for slot in 0..usize::from(options.workers) {
         let node = match servers.topology {
@@ -102,7 +103,12 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     let following = tokio::spawn(cluster::follow(Arc::clone(&rig)));
     let nemesis = Nemesis::start(&rig, faults)?;
     let began = Instant::now();
-    let mut problems = load(&rig, options).await?;
+    let mut problems = if findings.is_empty() {
+        load(&rig, options).await?
+    } else {
+        // It needs no load to be seen.
+        Vec::new()
+    };
     let seconds = began.elapsed().as_secs();
     eprintln!(
         "torture: mending, and waiting for {} workers",
