@@ -247,26 +247,19 @@ impl LaneQueue {
     }
 
     pub(crate) fn put_back(&self, groups: impl IntoIterator<Item = Group>) {
-        let mut refused = Vec::new();
-        {
-            let mut waiting = self.lock();
-            for group in groups {
-                if waiting.abandoned {
-                    refused.push(group);
-                } else {
-                    waiting.put_back(group);
-                }
-            }
-        }
-        // Outside the lock: who is told may submit.
-        for group in refused {
-            group.fail(&Error::Closed);
-        }
-        self.filled.notify_one();
+        self.take_back(groups, Waiting::put_back);
     }
 
     /// Takes groups apart that have changed nothing: see [`Waiting::join`].
     pub(crate) fn join(&self, groups: impl IntoIterator<Item = Group>, first: bool) {
+        self.take_back(groups, |waiting, group| waiting.join(group, first));
+    }
+
+    fn take_back(
+        &self,
+        groups: impl IntoIterator<Item = Group>,
+        take: impl Fn(&mut Waiting, Group),
+    ) {
         let mut refused = Vec::new();
         {
             let mut waiting = self.lock();
@@ -274,10 +267,11 @@ impl LaneQueue {
                 if waiting.abandoned {
                     refused.push(group);
                 } else {
-                    waiting.join(group, first);
+                    take(&mut waiting, group);
                 }
             }
         }
+        // Outside the lock: who is told may submit.
         for group in refused {
             group.fail(&Error::Closed);
         }
