@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
+use sqlx::Row;
 use support::TestDatabase;
 use tag_lock::{AtClose, Error, LockClient, LockState};
 
@@ -384,5 +386,55 @@ async fn options_without_sense_are_refused_at_once() {
             other => panic!("{expected}: {other:?}"),
         }
     }
+    database.remove().await;
+}
+
+/// All columns of all rows but the stripes.
+async fn table(database: &TestDatabase) -> Vec<String> {
+    let mut connection = database.connection().await;
+    let sql = "SELECT CONCAT_WS(',',lock_name,kind,count,previous,deadline,status,HEX(holder),fence,wanted_until,\
+               description,held_by,create_time,modify_time) FROM t_tag_lock WHERE kind <> 0 ORDER BY 1";
+    let rows = sqlx::raw_sql(sql).fetch_all(&mut connection).await.unwrap();
+    rows.iter()
+        .map(|row| row.try_get_unchecked(0).unwrap())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_changes_nothing() {
+    let database = TestDatabase::new().await;
+    let (a, b) = (database.client().await, database.client().await);
+    let names: Vec<String> = (0..20).map(|number| format!("refused {number}")).collect();
+    let mut guards = Vec::new();
+    for name in &names {
+        let request = a.lock(name).ttl(HOUR).auto_renew(false);
+        guards.push(request.try_acquire().await.unwrap().unwrap());
+        a.counter(name).set(9).await.unwrap();
+    }
+    let before = table(&database).await;
+    assert_eq!(before.len(), 40);
+    // Alone in a packet, and many together with others that are granted.
+    for number in [1, names.len()] {
+        let others: Vec<String> = (0..number).map(|other| format!("other {other}")).collect();
+        let held = join_all(names[..number].iter().map(|name| is_taken(&b, name)));
+        let full = join_all(names[..number].iter().map(async |name| {
+            let counter = b.counter(name);
+            counter.add_within(1, 0..=9).await.unwrap().is_none()
+        }));
+        let free = join_all(others.iter().map(async |name| {
+            let guard = b.lock(name).try_acquire().await.unwrap();
+            guard.unwrap().release().await.unwrap();
+            b.counter(name).add_within(1, 0..=9).await.unwrap().unwrap();
+        }));
+        let (held, full, _) = tokio::join!(held, full, free);
+        assert!(held.into_iter().all(|held| held) && full.into_iter().all(|full| full));
+    }
+    let mut after = table(&database).await;
+    after.retain(|row| row.starts_with("refused"));
+    assert_eq!(after.len(), before.len());
+    for (after, before) in after.iter().zip(&before) {
+        assert_eq!(after, before);
+    }
+    drop(guards);
     database.remove().await;
 }

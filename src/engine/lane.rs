@@ -294,13 +294,11 @@ impl Lane {
                 telemetry::batch(rows.len(), Moment::now().since(sent));
                 match text.and_then(|text| Reply::decode(&text, rows.len())) {
                     Some(reply) => {
-                        self.shared.observe(&reply, sent);
-                        let late = reply.server_now > not_after;
-                        let home = (self.mode == Mode::Wait).then_some(&*self.queue);
-                        for (group, row) in batch.into_iter().zip(&reply.rows) {
-                            let ran = if late { Ran::Late } else { Ran::Now };
-                            self.shared.conclude(group, row.as_ref(), sent, ran, home);
+                        // It says when it was decided, which was before a row was waited for.
+                        if mode != Mode::Wait {
+                            self.shared.observe(&reply, sent);
                         }
+                        self.conclude(batch, reply, not_after, sent).await;
                     }
                     // It was committed; what it did stands in the rows.
                     None => self.settle(batch, sent, number),
@@ -323,6 +321,69 @@ impl Lane {
                 self.cause = Some(Error::from_sqlx(error));
                 self.settle(batch, sent, number);
                 Attempt::Done
+            }
+        }
+    }
+
+    /// Ends the groups of a batch that was committed.
+    async fn conclude(&mut self, batch: Vec<Group>, reply: Reply, not_after: i64, sent: Moment) {
+        let ran = if reply.server_now > not_after {
+            Ran::Late
+        } else {
+            Ran::Now
+        };
+        let mut skipped = Vec::new();
+        for (group, row) in batch.into_iter().zip(&reply.rows) {
+            // What is not there and need not be missing was skipped.
+            if row.is_none() && (self.glance || !group.may_be_missing()) {
+                skipped.push(group);
+            } else {
+                self.end(group, row.as_ref(), sent, ran);
+            }
+        }
+        if skipped.is_empty() {
+            return;
+        }
+        // What it is that speaks against them stands in the rows. They have changed nothing, and can run again.
+        let rows: Vec<RowOperation> = skipped.iter().map(Group::row).collect();
+        let Some(reply) = self.read(&rows).await else {
+            self.put_back(skipped);
+            return;
+        };
+        for (group, row) in skipped.into_iter().zip(&reply.rows) {
+            if row.is_none() && group.create && self.has_stripe(&group.key).await {
+                // It was there, and a purge has taken it since.
+                self.put_back(vec![group]);
+            } else {
+                self.end(group, row.as_ref(), sent, ran);
+            }
+        }
+    }
+
+    fn end(&self, group: Group, row: Option<&RowState>, sent: Moment, ran: Ran) {
+        let home = (self.mode == Mode::Wait).then_some(&*self.queue);
+        self.shared.conclude(group, row, sent, ran, home);
+    }
+
+    /// Whether the stripe of a row exists, or nobody knows.
+    async fn has_stripe(&mut self, key: &RowKey) -> bool {
+        let Some(session) = self.session.as_mut() else {
+            return true;
+        };
+        let answer = session.query(packet::find_stripe(key.stripe())).await;
+        answer.is_err() || answer.is_ok_and(|answer| answer.is_some())
+    }
+
+    /// Reads rows as they are, without a lock; `None` if that failed, and with it the connection.
+    async fn read(&mut self, rows: &[RowOperation]) -> Option<Reply> {
+        let session = self.session.as_mut()?;
+        let read = packet::read(rows, session.dialect);
+        match session.query(format!("{read};COMMIT")).await {
+            Ok(text) => text.and_then(|text| Reply::decode(&text, rows.len())),
+            Err(error) => {
+                self.session = None;
+                self.cause = Some(Error::from_sqlx(error));
+                None
             }
         }
     }

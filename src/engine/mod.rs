@@ -223,7 +223,8 @@ impl Engine {
 
     /// After how long a request that was sent has an answer, or an error that says why not.
     pub(crate) fn answer_limit(&self) -> Duration {
-        self.shared.options.request_limit + self.shared.options.packet_limit + LATE
+        // A packet, and a look at the rows that it skipped.
+        self.shared.options.request_limit + 2 * self.shared.options.packet_limit + LATE
     }
 
     pub(crate) fn request_limit(&self) -> Duration {
@@ -253,9 +254,9 @@ impl Engine {
         // What the lanes sent aside was sent by now.
         self.shared.aside.close();
         self.shared.closed.cancel();
-        // The packets in flight there wait for rows.
+        // The packets in flight there wait for rows, and look at those that are missing.
         let end = Moment::now()
-            .after(options.packet_limit)
+            .after(2 * options.packet_limit)
             .after(lane::ROW_WAIT);
         self.join(&self.shared.helpers, end).await;
     }

@@ -1,9 +1,10 @@
-//! What became of an operation, judged from its row as it was read back.
+//! What became of an operation: as its batch decided, or judged from its row as it was read later.
 //!
-//! A row that was skipped because another transaction held it looks like one that was refused,
+//! A row that was skipped because another transaction held it is read later. It looks like one that was refused,
 //! except that nothing in it speaks against the operation: that is how "busy" is told from "no".
 
 use crate::clock::Moment;
+use crate::mutant::{self, Mutant};
 use crate::sql::operation::Operation;
 use crate::sql::reply::{ACTIVE, RowState};
 
@@ -65,7 +66,7 @@ pub(crate) enum Verdict {
     Busy,
 }
 
-/// Judges `operation` by its row, as it was in the same transaction right after the attempt.
+/// Judges `operation` by its row: as the batch found it and decided, or as it was read later.
 pub(crate) fn judge(operation: &Operation, row: Option<&RowState>) -> Verdict {
     let Some(row) = row else {
         return match operation {
@@ -76,6 +77,9 @@ pub(crate) fn judge(operation: &Operation, row: Option<&RowState>) -> Verdict {
             _ => Verdict::Final(Outcome::Done),
         };
     };
+    if let Some(at) = row.granted {
+        return Verdict::Final(carried_out(operation, row, at));
+    }
     match operation {
         Operation::Acquire(acquire) => {
             let marked = acquire.level.is_none_or(|mark| row.previous == mark);
@@ -158,6 +162,51 @@ pub(crate) fn judge(operation: &Operation, row: Option<&RowState>) -> Verdict {
     }
 }
 
+/// What an operation came to that was granted `at` that time, from the row before it; see [`crate::sql::reply`].
+fn carried_out(operation: &Operation, row: &RowState, at: i64) -> Outcome {
+    match operation {
+        Operation::Acquire(acquire) => {
+            let mine = row.mine && row.status == ACTIVE && row.remaining > 0;
+            let deeper = acquire.level.is_some() && mine;
+            let block = u64::from(acquire.block);
+            Outcome::Granted {
+                fence: if deeper {
+                    row.fence
+                } else if mutant::on(Mutant::FenceNotRaised) {
+                    row.fence.max(block)
+                } else {
+                    let floor = u64::try_from(at).unwrap_or_default();
+                    row.fence.max(floor).saturating_add(block)
+                },
+                // One level deeper never shortens the lease.
+                remaining: if deeper {
+                    acquire.ttl.max(row.remaining)
+                } else {
+                    acquire.ttl
+                },
+                wanted: row.wanted,
+            }
+        }
+        Operation::Release(release) => {
+            let more = release.level.is_some() && row.count > 1;
+            Outcome::Released {
+                fence: if more { row.fence } else { release.used },
+                wanted: row.wanted,
+            }
+        }
+        Operation::Renew(renew) => Outcome::Leased {
+            remaining: renew.ttl.max(row.remaining),
+            wanted: row.wanted,
+        },
+        Operation::ForceRelease(_) => released(row),
+        Operation::Count(_) | Operation::Once(_) => Outcome::Counted {
+            previous: row.previous,
+            value: row.count,
+        },
+        Operation::Want(_) | Operation::Touch(_) => Outcome::Done,
+    }
+}
+
 fn released(row: &RowState) -> Outcome {
     Outcome::Released {
         fence: row.fence,
@@ -175,6 +224,7 @@ mod tests {
     use crate::token::Token;
 
     const HELD: RowState = RowState {
+        granted: None,
         status: ACTIVE,
         mine: false,
         fence: 100,
@@ -347,5 +397,81 @@ mod tests {
                 value: 5
             })
         );
+    }
+
+    #[test]
+    fn what_is_granted_follows_from_the_row_before() {
+        let granted = RowState {
+            granted: Some(5_000),
+            remaining: -1,
+            wanted: 3,
+            ..HELD
+        };
+        let outcome = |operation: &Operation, row: RowState| match judge(operation, Some(&row)) {
+            Verdict::Final(outcome) => outcome,
+            other => panic!("{other:?}"),
+        };
+        let grant = |fence, remaining| Outcome::Granted {
+            fence,
+            remaining,
+            wanted: 3,
+        };
+        // One above the time or the row's fence, by the server's arithmetic; the ttl from now on.
+        assert_eq!(outcome(&acquire(false), granted), grant(5_001, 1));
+        let ahead = RowState {
+            fence: 9_000,
+            ..granted
+        };
+        assert_eq!(outcome(&acquire(true), ahead), grant(9_001, 1));
+        // One level deeper keeps the grant, and never shortens the lease.
+        let deeper = RowState {
+            mine: true,
+            remaining: 700,
+            ..granted
+        };
+        assert_eq!(outcome(&acquire(true), deeper), grant(100, 700));
+        let ended = RowState {
+            mine: true,
+            ..granted
+        };
+        assert_eq!(outcome(&acquire(true), ended), grant(5_001, 1));
+        let release = |level| {
+            Operation::Release(Release {
+                token: Token::random(),
+                fence: 100,
+                used: 98,
+                hold: 0,
+                level,
+            })
+        };
+        let released = |fence| Outcome::Released { fence, wanted: 3 };
+        let twice = RowState {
+            count: 2,
+            ..granted
+        };
+        assert_eq!(outcome(&release(None), granted), released(98));
+        assert_eq!(outcome(&release(Some(1)), granted), released(98));
+        assert_eq!(outcome(&release(Some(1)), twice), released(100));
+        let renew = Operation::Renew(Renew {
+            token: Token::random(),
+            fence: 100,
+            ttl: 5,
+        });
+        for (remaining, then) in [(2, 5), (9, 9)] {
+            let leased = Outcome::Leased {
+                remaining: then,
+                wanted: 3,
+            };
+            let row = RowState {
+                remaining,
+                ..granted
+            };
+            assert_eq!(outcome(&renew, row), leased);
+        }
+        let counted = Outcome::Counted {
+            previous: 7,
+            value: 1,
+        };
+        assert_eq!(outcome(&count(0, 10), granted), counted);
     }
 }

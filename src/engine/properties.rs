@@ -89,8 +89,9 @@ fn state() -> impl Strategy<Value = RowState> {
         any::<i64>(),
         any::<i64>(),
     );
-    (0_u8..5, any::<bool>(), numbers).prop_map(
-        |(status, mine, (fence, remaining, previous, count, wanted))| RowState {
+    (any::<Option<i64>>(), 0_u8..5, any::<bool>(), numbers).prop_map(
+        |(granted, status, mine, (fence, remaining, previous, count, wanted))| RowState {
+            granted,
             status,
             mine,
             fence,
@@ -149,18 +150,19 @@ fn request() -> impl Strategy<Value = (RowKey, Request)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Nothing that stands in a row of somebody else's says that the operation was carried out.
+    /// Nothing that stands in a row of somebody else's says that the operation was carried out, unless its batch did.
     #[test]
     fn only_an_own_row_says_yes(operation in operation(), row in prop::option::of(state())) {
         let verdict = judge(&operation, row.as_ref());
         let mine = row.is_some_and(|row| row.mine);
+        let granted = row.is_some_and(|row| row.granted.is_some());
         if let Verdict::Final(
             Outcome::Granted { .. } | Outcome::Released { .. } | Outcome::Leased { .. } | Outcome::Counted { .. },
         ) = &verdict {
-            prop_assert!(mine, "{operation:?}: {verdict:?}");
+            prop_assert!(mine || granted, "{operation:?}: {verdict:?}");
         }
         if let (Verdict::Final(Outcome::Leased { .. }), Some(row)) = (&verdict, row) {
-            prop_assert!(row.remaining > 0);
+            prop_assert!(row.remaining > 0 || granted);
         }
         // What runs again may do so: it changed nothing, or creates its row.
         if verdict == Verdict::Missing {
@@ -172,10 +174,11 @@ proptest! {
     #[test]
     fn any_row_is_decoded_as_it_is(row in state(), now: i64, deltas in prop::collection::vec(any::<i64>(), 1..5)) {
         let text = format!(
-            "{now};0 {} {} {} {} {} {} {}",
-            row.status, u8::from(row.mine), row.fence, row.remaining, row.previous, row.count, row.wanted
+            "{};{now};0 {} {} {} {} {} {} {}",
+            row.granted.map_or("", |_| "0"), row.status, u8::from(row.mine), row.fence, row.remaining, row.previous, row.count, row.wanted
         );
         let reply = Reply::decode(&text, 1).expect("a reply");
+        let row = RowState { granted: row.granted.map(|_| now), ..row };
         prop_assert_eq!((reply.server_now, reply.rows), (now, vec![Some(row)]));
         for low in [None, Some(i64::MIN)] {
             let mut waiting = deltas.iter().map(|delta| member(match low {

@@ -213,6 +213,11 @@ impl Group {
         std::iter::once(&self.key).chain(self.operation.second())
     }
 
+    /// A row that its batch does not find is taken to be missing; one that it has created is there.
+    pub(crate) fn may_be_missing(&self) -> bool {
+        self.operation.creates() && !self.create
+    }
+
     pub(crate) fn row(&self) -> RowOperation {
         RowOperation {
             key: self.key.clone(),

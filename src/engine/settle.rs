@@ -99,7 +99,12 @@ pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
         Settled::Committed { reply, recorded } => {
             let ran = if recorded { Ran::Now } else { Ran::Before };
             for (group, row) in unsettled.batch.into_iter().zip(&reply.rows) {
-                shared.conclude(group, row.as_ref(), unsettled.sent, ran, None);
+                if recorded && row.is_none() && !group.may_be_missing() {
+                    // It was skipped, and has changed nothing.
+                    shared.lane_of(&group.key).put_back([group]);
+                } else {
+                    shared.conclude(group, row.as_ref(), unsettled.sent, ran, None);
+                }
             }
         }
         Settled::NoProof => {

@@ -1,403 +1,159 @@
-//! What a batch does to its rows: one statement for each kind of operation in it.
+//! What a batch does to its rows: one statement decides, the next one changes what was granted.
 //!
-//! Each reads its rows through a list of literals, one by one by their full primary key, locks them
-//! (or skips those that are locked), computes from the rows as they were what is to be, and writes that.
-//! The writing is an `INSERT … SELECT … ON DUPLICATE KEY UPDATE` of rows that exist and are locked: it never
-//! inserts. A joined `UPDATE` would do the same, but MariaDB creates a temporary table on disk for each
-//! (half of its time for 256 rows), and assigns in no defined order.
+//! The first reads all rows of the batch through a list of literals, one by one by their full primary key, locks them
+//! (or skips those that are locked), and says of each as it was whether its operation is granted. What it says is the
+//! batch's outcome: nobody changes a locked row until the transaction ends. It leaves in variables of the session
+//!
+//! - `@tag_lock_granted`: the positions of what is granted, and `@tag_lock_rows`: the rows as they were; together the text
+//!   that [`super::reply::Reply`] decodes;
+//! - `@tag_lock_now`, `@tag_lock_micros`: the time at which it decided, so that what changes the rows comes to the
+//!   same results, however late it runs. (Deadlines are counted from when they are written: later than told, never sooner.)
+//!
+//! What is refused stays locked until the transaction ends, as what is granted.
+//!
+//! The second is an `INSERT … SELECT … ON DUPLICATE KEY UPDATE` of rows that exist and are locked: it never inserts, and
+//! never waits. A joined `UPDATE` would do the same, but MariaDB creates a temporary table on disk for each. A single row is
+//! a plain `UPDATE`. Both assign from left to right: every assignment here reads only columns that none before it has
+//! assigned, so that it computes from the row as it was.
 
-use super::list::{List, Row};
-use super::operation::{
-    Acquire, Change, Count, ForceRelease, Kind, Once, Operation, Release, Renew, Touch, Want,
-};
-use super::packet::{Batch, NO_LIMIT, RowOperation};
+use super::NOW_MICROS;
+use super::list::{List, Part, Query, Row};
+use super::operation::{Change, Operation};
+use super::packet::{Batch, RowOperation};
 use super::script::Script;
-use super::{FOREVER, NOW, NOW_MICROS};
-use crate::mutant::{self, Mutant};
+use super::verb::{self, STATEMENTS, Verb};
+
+/// The columns of a batch's list. All: `n` name, `k` kind, `i` position, `o` verb, `d` token.
+/// Locks: `t` granted until, `w` ttl, `b` block, `x` description, `a` held by, `f` the grant's fence, `g` used, `h` hold,
+/// `q` mark. Counters: `l`, `u` bounds, `c` keeps the value, `s` step, `m` times, `e` edge, `w` window, `z` restart.
+const COLUMNS: &str = "nkiodtwbxafghqlucsmez";
+
+fn entry<'l>(row: Row<'l>, position: usize, operation: &RowOperation, not_after: i64) -> Row<'l> {
+    let verb = Verb::of(&operation.operation).map_or(0, |verb| verb as u8);
+    let row = row
+        .text('n', operation.key.name.as_str())
+        .number('k', operation.key.kind as u8)
+        .number('i', u64::try_from(position).unwrap_or_default())
+        .number('o', verb)
+        .bytes('d', operation.operation.token().as_bytes());
+    match &operation.operation {
+        Operation::Acquire(acquire) => row
+            .number('t', not_after)
+            .number('w', acquire.ttl)
+            .number('b', acquire.block)
+            .number('q', acquire.level.unwrap_or_default())
+            .text('x', &acquire.description)
+            .text('a', &acquire.held_by),
+        Operation::Release(release) => row
+            .number('f', release.fence)
+            .number('g', release.used)
+            .number('h', release.hold)
+            .number('q', release.level.unwrap_or_default()),
+        Operation::Renew(renew) => row.number('f', renew.fence).number('w', renew.ttl),
+        Operation::ForceRelease(force) => row.number('f', force.fence),
+        Operation::Want(want) => row.number('w', want.wait),
+        Operation::Count(count) => {
+            let (keeps, step, times, edge) = match count.change {
+                Change::Add { step, times, edge } => (1_u8, step, times, edge),
+                Change::Set { value } => (0, value, 1, 0),
+            };
+            row.number('l', count.low)
+                .number('u', count.high)
+                .number('c', keeps)
+                .number('s', step)
+                .number('m', times)
+                .number('e', edge)
+                .number('w', count.window)
+                .number('z', u8::from(count.restart))
+        }
+        Operation::Once(_) | Operation::Touch(_) => row,
+    }
+}
 
 impl Script<'_> {
-    /// Changes the rows of a batch.
+    /// Decides about the rows of a batch, and changes them.
     pub(super) fn change_rows(&mut self, batch: &Batch<'_>) {
-        self.acquire(batch);
-        self.release(batch);
-        self.renew(batch);
-        self.force_release(batch);
-        self.want(batch);
-        self.count(batch);
-        self.once(batch);
-        self.touch(batch);
-    }
-
-    /// Grants to those whose row is free, expired, or held by the same owner.
-    fn acquire(&mut self, batch: &Batch<'_>) {
-        let reentrant = batch
+        let rows: Vec<(usize, &RowOperation, Verb)> = batch
             .rows
             .iter()
-            .any(|row| matches!(&row.operation, Operation::Acquire(o) if o.level.is_some()));
-        // Owners are rare: a batch without one does not evaluate for each row whether it is held by one.
-        let mine = "(v.r=1 AND t.holder=v.d AND t.status=1 AND t.deadline>UTC_TIMESTAMP(6))";
-        let fence = if mutant::on(Mutant::FenceNotRaised) {
-            "GREATEST(t.fence,v.b)".to_owned()
-        } else {
-            format!("GREATEST(t.fence,{NOW_MICROS})+v.b")
-        };
-        let deadline = format!("TIMESTAMPADD(MICROSECOND,v.w,{NOW})");
-        let ended = if mutant::on(Mutant::DeadlineReversed) {
-            ">"
-        } else {
-            "<="
-        };
-        let free = format!("{NOW_MICROS}<=v.t AND (t.status=0 OR t.deadline{ended}{NOW}");
-        let (count, fence, deadline, condition) = if reentrant {
-            (
-                format!("IF({mine},t.count+1,1)"),
-                format!("IF({mine},t.fence,{fence})"),
-                format!("IF({mine},GREATEST(t.deadline,{deadline}),{deadline})"),
-                format!("{free} OR {mine})"),
-            )
-        } else {
-            ("1".to_owned(), fence, deadline, format!("{free})"))
-        };
-        self.change(
-            batch,
-            Kind::Lock,
-            |operation| match operation {
-                Operation::Acquire(acquire) => Some(acquire),
-                _ => None,
-            },
-            "ndwbrqxat",
-            |columns, o: &Acquire| {
-                columns
-                    .bytes(o.token.as_bytes())
-                    .number(o.ttl)
-                    .number(o.block)
-                    .number(u8::from(o.level.is_some()))
-                    .number(o.level.unwrap_or_default())
-                    .text(&o.description)
-                    .text(&o.held_by)
-                    .number(batch.not_after)
-            },
-            &[
-                ("holder", "v.d"),
-                ("status", "1"),
-                ("count", &count),
-                ("previous", "v.q"),
-                ("fence", &fence),
-                ("deadline", &deadline),
-                ("description", "v.x"),
-                ("held_by", "v.a"),
-            ],
-            &condition,
-        );
-    }
-
-    /// Frees the rows whose grant is still the releaser's, or takes one level off.
-    fn release(&mut self, batch: &Batch<'_>) {
-        self.change(
-            batch,
-            Kind::Lock,
-            |operation| match operation {
-                Operation::Release(release) => Some(release),
-                _ => None,
-            },
-            "ndfghq",
-            |columns, o: &Release| {
-                columns
-                    .bytes(o.token.as_bytes())
-                    .number(o.fence)
-                    .number(o.used)
-                    .number(o.hold)
-                    .number(o.level.unwrap_or_default())
-            },
-            &[
-                ("status", "IF(t.count>1,1,IF(v.h>0,2,0))"),
-                ("count", "IF(t.count>1,t.count-1,0)"),
-                ("previous", "v.q"),
-                ("fence", "IF(t.count>1,t.fence,v.g)"),
-                (
-                    "deadline",
-                    &format!("IF(t.count>1,t.deadline,TIMESTAMPADD(MICROSECOND,v.h,{NOW}))"),
-                ),
-            ],
-            if mutant::on(Mutant::ReleaseOfOthers) {
-                "t.status=1"
-            } else {
-                "t.holder=v.d AND t.status=1 AND t.fence=v.f"
-            },
-        );
-    }
-
-    /// Moves deadlines of leases that have not ended; never to an earlier time.
-    fn renew(&mut self, batch: &Batch<'_>) {
-        let deadline = format!("GREATEST(t.deadline,TIMESTAMPADD(MICROSECOND,v.w,{NOW}))");
-        let mut values = &[("deadline", deadline.as_str())][..];
-        let ours = format!("t.holder=v.d AND t.status=1 AND t.fence=v.f AND t.deadline>{NOW}");
-        let mut condition = ours.as_str();
-        let revived = [
-            ("deadline", deadline.as_str()),
-            ("status", "1"),
-            ("fence", "v.f"),
-        ];
-        if mutant::on(Mutant::RenewalAfterRelease) {
-            (values, condition) = (&revived, "t.holder=v.d");
-        }
-        self.change(
-            batch,
-            Kind::Lock,
-            |operation| match operation {
-                Operation::Renew(renew) => Some(renew),
-                _ => None,
-            },
-            "ndfw",
-            |columns, o: &Renew| {
-                columns
-                    .bytes(o.token.as_bytes())
-                    .number(o.fence)
-                    .number(o.ttl)
-            },
-            values,
-            condition,
-        );
-    }
-
-    /// Frees rows whose grant is the one that was seen. The holder's token is replaced: a later
-    /// release of the old guard finds that the lock is not its own.
-    fn force_release(&mut self, batch: &Batch<'_>) {
-        self.change(
-            batch,
-            Kind::Lock,
-            |operation| match operation {
-                Operation::ForceRelease(force) => Some(force),
-                _ => None,
-            },
-            "ndf",
-            |columns, o: &ForceRelease| columns.bytes(o.token.as_bytes()).number(o.fence),
-            &[
-                ("holder", "v.d"),
-                ("status", "0"),
-                ("count", "0"),
-                ("deadline", NOW),
-            ],
-            "t.status<>0 AND t.fence=v.f",
-        );
-    }
-
-    fn want(&mut self, batch: &Batch<'_>) {
-        self.change(
-            batch,
-            Kind::Lock,
-            |operation| match operation {
-                Operation::Want(want) => Some(want),
-                _ => None,
-            },
-            "nw",
-            |columns, o: &Want| columns.number(o.wait),
-            &[(
-                "wanted_until",
-                &format!("GREATEST(t.wanted_until,TIMESTAMPADD(MICROSECOND,v.w,{NOW}))"),
-            )],
-            "1",
-        );
-    }
-
-    /// Changes counters whose value, or 0 where their window has ended, lies within the bounds.
-    ///
-    /// The arithmetic is DECIMAL, so that no intermediate value leaves its type (error 1690); that
-    /// the result fits is what the bounds say.
-    fn count(&mut self, batch: &Batch<'_>) {
-        const VALUE: &str = "CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))";
-        const STEP: &str = "CAST(v.s AS DECIMAL(30,0))";
-        self.change(
-            batch,
-            Kind::Counter,
-            |operation| match operation {
-                Operation::Count(count) => Some(count),
-                _ => None,
-            },
-            "ndlhasmewz",
-            |columns, o: &Count| {
-                let (keeps, step, times, edge) = match o.change {
-                    Change::Add { step, times, edge } => (1_u8, step, times, edge),
-                    Change::Set { value } => (0, value, 1, 0),
-                };
-                columns
-                    .bytes(o.token.as_bytes())
-                    .number(o.low)
-                    .number(o.high)
-                    .number(keeps)
-                    .number(step)
-                    .number(times)
-                    .number(edge)
-                    .number(o.window)
-                    .number(u8::from(o.restart))
-            },
-            &[
-                ("holder", "v.d"),
-                ("status", "1"),
-                ("previous", VALUE),
-                (
-                    "count",
-                    &format!(
-                        "v.a*{VALUE}+{STEP}*IF(v.m=1,1,\
-                         LEAST(ABS({VALUE}-v.e),v.m*ABS({STEP})) DIV ABS({STEP}))"
-                    ),
-                ),
-                (
-                    "deadline",
-                    &format!(
-                        "IF(v.z=1 OR t.deadline<={NOW} OR (v.w>0 AND t.deadline={FOREVER}),\
-                         IF(v.w>0,TIMESTAMPADD(MICROSECOND,v.w,{NOW}),{FOREVER}),t.deadline)"
-                    ),
-                ),
-            ],
-            &if mutant::on(Mutant::RangeUnchecked) {
-                "1".to_owned()
-            } else {
-                format!("{VALUE} BETWEEN v.l AND v.h")
-            },
-        );
-    }
-
-    /// Adds for ids that are new, or were forgotten, and writes the result to the id's row. A counter
-    /// that is out of bounds is left as it is; that is a result too.
-    fn once(&mut self, batch: &Batch<'_>) {
-        const VALUE: &str = "CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))";
-        let rows: Vec<(&RowOperation, &Once)> = batch
-            .rows
-            .iter()
-            .filter_map(|row| match &row.operation {
-                Operation::Once(once) => Some((row, once)),
-                _ => None,
-            })
+            .enumerate()
+            .filter_map(|(position, row)| Some((position, row, Verb::of(&row.operation)?)))
             .collect();
         if rows.is_empty() {
+            self.statement(|script| {
+                script.push(&format!(
+                    "SET @tag_lock_granted='',@tag_lock_rows=CONCAT({NOW_MICROS},';')"
+                ));
+            });
             return;
         }
+        let list = List::new(COLUMNS, &rows, |entry, (position, row, _)| {
+            self::entry(entry, *position, row, batch.not_after)
+        });
+        let has = |verb: &Verb| rows.iter().any(|(_, _, other)| other == verb);
+        let verbs: Vec<Verb> = STATEMENTS
+            .iter()
+            .flat_map(|verbs| verbs.iter().copied())
+            .filter(has)
+            .collect();
+        self.decide(batch, &list.all(), &verbs);
+        let digits = |position: usize| position.checked_ilog10().unwrap_or(0) + 1;
+        let digits: u32 = rows.iter().map(|(position, ..)| digits(*position)).sum();
+        let all = digits as usize + rows.len() - 1;
+        for statement in STATEMENTS {
+            let verbs: Vec<Verb> = statement.iter().copied().filter(has).collect();
+            if verbs.is_empty() {
+                continue;
+            }
+            let of_it = rows
+                .iter()
+                .enumerate()
+                .filter(|(_, (_, _, verb))| verbs.contains(verb));
+            let part = list.part(of_it.map(|(row, _)| row));
+            self.change(&part, &verbs, all);
+        }
+    }
+
+    /// Locks the rows and decides.
+    fn decide(&mut self, batch: &Batch<'_>, rows: &Part<'_>, verbs: &[Verb]) {
         self.statement(|script| {
-            script.varies();
-            let list = List::new("ndcslhwy", &rows, |entry, (row, once)| {
-                entry
-                    .text(row.key.name.as_str())
-                    .bytes(once.token.as_bytes())
-                    .text(once.counter.name.as_str())
-                    .number(once.delta)
-                    .number(once.from)
-                    .number(once.to)
-                    .number(once.window)
-                    .number(once.retention)
-            });
-            script.push("UPDATE (");
-            script.query(
-                &list,
-                &format!(
-                    "SELECT o.lock_name AS n,t.lock_name AS c,v.d AS d,{VALUE} BETWEEN v.l AND v.h AS k,\
-                     IF({VALUE} BETWEEN v.l AND v.h,{VALUE}+v.s,{VALUE}) AS x,\
-                     IF({VALUE} BETWEEN v.l AND v.h,{VALUE}+v.s,t.count) AS y,\
-                     IF({VALUE} BETWEEN v.l AND v.h,{VALUE},t.previous) AS p,\
-                     IF({VALUE} BETWEEN v.l AND v.h,v.d,t.holder) AS h,\
-                     IF({VALUE} BETWEEN v.l AND v.h,\
-                     IF(t.deadline<={NOW} OR (v.w>0 AND t.deadline={FOREVER}),\
-                     IF(v.w>0,TIMESTAMPADD(MICROSECOND,v.w,{NOW}),{FOREVER}),t.deadline),t.deadline) AS e,\
-                     TIMESTAMPADD(MICROSECOND,v.y,{NOW}) AS r"
-                ),
-                (
-                    "t_tag_lock o FORCE INDEX(PRIMARY)",
-                    "o.lock_name=v.n AND o.kind=3 AND o.slot=0",
-                    " STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                     ON t.lock_name=v.c AND t.kind=2 AND t.slot=0",
-                ),
+            rows.query(
+                script,
+                Query {
+                    select: &verb::decision(verbs, rows.is_single()),
+                    table: "t_tag_lock t FORCE INDEX(PRIMARY)",
+                    key: "t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
+                    tail: batch.mode.lock_rows(),
+                    ..Query::default()
+                },
             );
-            script.push(&format!(" AND (o.status=0 OR o.deadline<={NOW})"));
-            script.push(NO_LIMIT);
-            script.push(batch.mode.lock_rows());
-            script.push(&format!(
-                ") k STRAIGHT_JOIN t_tag_lock o FORCE INDEX(PRIMARY) \
-                 ON o.lock_name=k.n AND o.kind=3 AND o.slot=0 \
-                 STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
-                 ON u.lock_name=k.c AND u.kind=2 AND u.slot=0 \
-                 SET o.status=1,o.holder=k.d,o.previous=k.k,o.count=k.x,o.deadline=k.r,\
-                 o.modify_time={NOW},u.status=1,u.holder=k.h,u.previous=k.p,u.count=k.y,\
-                 u.deadline=k.e,u.modify_time={NOW}"
-            ));
         });
     }
 
-    fn touch(&mut self, batch: &Batch<'_>) {
-        for kind in [Kind::Lock, Kind::Counter] {
-            self.change(
-                batch,
-                kind,
-                |operation| match operation {
-                    Operation::Touch(touch) => Some(touch),
-                    _ => None,
-                },
-                "n",
-                |columns, _: &Touch| columns,
-                &[],
-                "1",
-            );
-        }
-    }
-
-    /// The statement of one kind of operation, if the batch has any: `columns` writes an entry of the
-    /// list whose columns are `letters` (`n` is the name), `values` says what each column becomes, from the entry (`v`) and the row (`t`).
-    #[expect(clippy::too_many_arguments, reason = "the parts of one statement")]
-    fn change<'b, T>(
-        &mut self,
-        batch: &'b Batch<'_>,
-        kind: Kind,
-        select: fn(&'b Operation) -> Option<&'b T>,
-        letters: &'static str,
-        columns: impl for<'l> Fn(Row<'l>, &T) -> Row<'l>,
-        values: &[(&str, &str)],
-        condition: &str,
-    ) {
-        let rows: Vec<(&RowOperation, &T)> = batch
-            .rows
-            .iter()
-            .filter(|row| row.key.kind == kind)
-            .filter_map(|row| select(&row.operation).map(|operation| (row, operation)))
-            .collect();
-        if rows.is_empty() {
-            return;
-        }
+    /// Changes those of the rows that are granted. `all` is how long the list of positions is if all of the batch are.
+    fn change(&mut self, rows: &Part<'_>, verbs: &[Verb], all: usize) {
+        let granted = "FIND_IN_SET(v.i,@tag_lock_granted)";
+        let assignments = verb::assignments(verbs, rows.is_single());
         self.statement(|script| {
-            script.push("INSERT INTO t_tag_lock (lock_name,kind,slot,modify_time");
-            for (column, _) in values {
-                script.push(",");
-                script.push(column);
+            if rows.is_single() {
+                script.push("UPDATE t_tag_lock t SET ");
+                rows.fill(script, &assignments, &[]);
+                let key = " WHERE t.lock_name=v.n AND t.kind=v.k AND t.slot=0 AND ";
+                rows.fill(script, key, &[]);
+                rows.fill(script, granted, &[]);
+                return;
             }
-            script.push(") ");
-            let list = List::new(letters, &rows, |entry, (row, operation)| {
-                columns(entry.text(row.key.name.as_str()), operation)
-            });
-            let mut select = format!("SELECT t.lock_name,t.kind,t.slot,{NOW}");
-            for (_, value) in values {
-                select.push(',');
-                select.push_str(value);
-            }
-            script.query(
-                &list,
-                &select,
-                (
-                    "t_tag_lock t FORCE INDEX(PRIMARY)",
-                    &format!("t.lock_name=v.n AND t.kind={} AND t.slot=0", kind as u8),
-                    "",
-                ),
+            script.push("INSERT INTO t_tag_lock (lock_name,kind,slot) ");
+            rows.query(
+                script,
+                Query {
+                    select: "SELECT v.n,v.k,0",
+                    // In the common batch all are, and the list need not be searched for each.
+                    and: &format!(" AND (LENGTH(@tag_lock_granted)={all} OR {granted})"),
+                    tail: &format!(" ON DUPLICATE KEY UPDATE {assignments}"),
+                    ..Query::default()
+                },
             );
-            script.push(" AND (");
-            list.fill(script, condition);
-            script.push(")");
-            script.push(NO_LIMIT);
-            script.push(batch.mode.lock_rows());
-            script.push(" ON DUPLICATE KEY UPDATE modify_time=VALUES(modify_time)");
-            for (column, _) in values {
-                script.push(",");
-                script.push(column);
-                script.push("=VALUES(");
-                script.push(column);
-                script.push(")");
-            }
         });
     }
 }

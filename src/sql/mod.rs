@@ -8,6 +8,7 @@ pub(crate) mod dialect;
 pub(crate) mod inspect;
 mod list;
 mod literal;
+mod once;
 pub(crate) mod operation;
 pub(crate) mod packet;
 pub(crate) mod prepared;
@@ -19,10 +20,12 @@ mod script;
 pub(crate) mod server_error;
 pub(crate) mod session;
 pub(crate) mod transaction;
+mod verb;
 
 /// Now, by the server: fixed at the start of each statement, fresh for each statement of a packet.
 const NOW: &str = "UTC_TIMESTAMP(6)";
 /// Microseconds since 1970 on the server, whatever the session's time zone is.
-const NOW_MICROS: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
+const NOW_MICROS: &str =
+    "TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))";
 /// The deadline of what never ends: a counter without a window.
 const FOREVER: &str = "'9999-12-31 00:00:00'";

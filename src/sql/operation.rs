@@ -154,7 +154,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// What `holder` is compared with when the row is read back.
+    /// What `holder` is compared with.
     pub(crate) fn token(&self) -> Token {
         match self {
             Self::Acquire(acquire) => acquire.token,

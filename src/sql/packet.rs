@@ -6,8 +6,8 @@
 //! who settles that lane; the stripes in ascending order; the rows of the batch. A packet waits for
 //! stripes only, and then it holds nothing but its lane's row and lower stripes. It never waits for
 //! a row: one that is held by a transaction of the application is skipped (`SKIP LOCKED`), and its
-//! operation is seen, when the rows are read back, not to have happened. Every insert into the table
-//! happens under the stripe of its name. So no cycle of waiting can close.
+//! operation does not happen. What changes rows changes those that are locked by then. Every insert into the
+//! table happens under the stripe of its name. So no cycle of waiting can close.
 //!
 //! A packet that waits for a row ([`Mode::Wait`]) takes no stripe and inserts nothing: it holds its
 //! lane's row and waits for one row that exists. Nor does one that only looks which rows are free ([`Mode::Glance`]).
@@ -17,16 +17,17 @@
 //! - A derived table joined with `STRAIGHT_JOIN` on the full primary key reads one row at a time, in
 //!   the order of the list. An `IN` list may become a scan that waits for rows which it does not name,
 //!   and `ORDER BY` on the table's own column sorts after locking.
-//! - What is decided is decided by the `SELECT`, from the rows as they were; see [`super::change`].
+//! - What is decided is decided by one `SELECT`, from the rows as they were; see [`super::change`].
 //! - `LIMIT` keeps MySQL from merging a derived table into an `UPDATE`, which would lose the `SKIP LOCKED`.
 
 use super::dialect::Dialect;
-use super::list::List;
+use super::list::{List, Query};
 use super::operation::{Operation, RowKey};
 use super::prepared::Prepared;
 use super::script::Script;
 use super::{NOW, NOW_MICROS, literal};
 use crate::mutant::{self, Mutant};
+use crate::stripe::Stripe;
 use crate::token::Token;
 
 /// More rows than any batch has: see the module's documentation.
@@ -116,14 +117,20 @@ pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect, prepared: &mut Prepared
         script.create_rows(batch.rows);
     }
     script.change_rows(batch);
+    script.once(batch);
     if batch.is_recorded() {
         script.record(batch);
-    } else {
-        script.answer(|script| script.select_states(batch.rows, ""));
     }
+    script.answer(|script| {
+        script.push("SELECT ");
+        script.push(OUTCOME);
+    });
     let (sql, commit) = script.commit();
     Packet { sql, commit }
 }
+
+/// What a batch came to.
+const OUTCOME: &str = "CONCAT(@tag_lock_granted,';',@tag_lock_rows)";
 
 /// The client that the last holder's token is from.
 const CLIENT: &str = ",CONV(HEX(LEFT(t.holder,4)),16,10)";
@@ -132,7 +139,9 @@ const CLIENT: &str = ",CONV(HEX(LEFT(t.holder,4)),16,10)";
 pub(crate) fn read(rows: &[RowOperation], dialect: Dialect) -> String {
     let weight: usize = rows.iter().map(RowOperation::weight).sum();
     let mut script = Script::query_only(dialect, weight);
-    script.select_states(rows, CLIENT);
+    let rows: Vec<(usize, &RowOperation)> = rows.iter().enumerate().collect();
+    let begin = format!("';',{NOW_MICROS},';'");
+    script.select_states(&rows, &begin, CLIENT, "");
     script.into_query()
 }
 
@@ -140,6 +149,14 @@ fn id_of(batch: &Batch<'_>) -> String {
     let mut id = String::new();
     literal::bytes(&mut id, batch.lane.as_bytes());
     id
+}
+
+/// Writes a query that has a row if the stripe exists.
+pub(crate) fn find_stripe(stripe: Stripe) -> String {
+    let mut sql = String::from("SELECT '1' FROM t_tag_lock WHERE lock_name=");
+    literal::text(&mut sql, &stripe.to_string());
+    sql.push_str(" AND kind=0 AND slot=0;COMMIT");
+    sql
 }
 
 /// Writes the registration of a lane, before its first batch.
@@ -243,50 +260,52 @@ impl Script<'_> {
         }
         self.statement(|script| {
             let list = List::new("nks", &missing, |row, key| {
-                row.text(key.name.as_str())
-                    .number(key.kind as u8)
-                    .text(&key.stripe().to_string())
+                row.text('n', key.name.as_str())
+                    .number('k', key.kind as u8)
+                    .text('s', &key.stripe().to_string())
             });
             script.push(
                 "INSERT INTO t_tag_lock (lock_name,kind,slot,fence,create_time,modify_time) ",
             );
-            script.query(
-                &list,
-                &format!("SELECT v.n,v.k,0,s.count,{NOW},{NOW}"),
-                (
-                    "t_tag_lock s FORCE INDEX(PRIMARY)",
-                    "s.lock_name=v.s AND s.kind=0 AND s.slot=0",
-                    " LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                     ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
-                ),
+            list.all().query(
+                script,
+                Query {
+                    select: &format!("SELECT v.n,v.k,0,s.count,{NOW},{NOW}"),
+                    table: "t_tag_lock s FORCE INDEX(PRIMARY)",
+                    key: "s.lock_name=v.s AND s.kind=0 AND s.slot=0",
+                    joins: " LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
+                            ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
+                    and: " AND t.lock_name IS NULL",
+                    ..Query::default()
+                },
             );
-            script.push(" AND t.lock_name IS NULL");
         });
     }
 
-    /// Writes down the outcomes with the batch, and sends the same text to the client.
+    /// Writes down the outcomes with the batch.
     fn record(&mut self, batch: &Batch<'_>) {
         self.statement(|script| {
-            script.push("UPDATE t_tag_lock_lane SET results=(");
-            script.select_states(batch.rows, "");
-            script.push(") WHERE id=");
-            script.argument(&id_of(batch));
-        });
-        self.answer(|script| {
-            script.push("SELECT results FROM t_tag_lock_lane WHERE id=");
+            script.push("UPDATE t_tag_lock_lane SET results=");
+            script.push(OUTCOME);
+            script.push(" WHERE id=");
             script.argument(&id_of(batch));
         });
     }
 
-    /// Reads the batch's rows without a lock, as the text that [`super::reply::Reply`] decodes.
-    fn select_states(&mut self, rows: &[RowOperation], more: &str) {
-        let entries: Vec<(usize, &RowOperation)> = rows.iter().enumerate().collect();
-        let list = List::new("inkd", &entries, |entry, (position, row)| {
+    /// Reads rows without a lock, as the text that [`super::reply::Reply`] decodes, behind what it begins with.
+    pub(super) fn select_states(
+        &mut self,
+        rows: &[(usize, &RowOperation)],
+        begin: &str,
+        more: &str,
+        into: &str,
+    ) {
+        let list = List::new("inkd", rows, |entry, (position, row)| {
             entry
-                .number(u64::try_from(*position).unwrap_or_default())
-                .text(row.key.name.as_str())
-                .number(row.key.kind as u8)
-                .bytes(row.operation.token().as_bytes())
+                .number('i', u64::try_from(*position).unwrap_or_default())
+                .text('n', row.key.name.as_str())
+                .number('k', row.key.kind as u8)
+                .bytes('d', row.operation.token().as_bytes())
         });
         // Of one row it is the same, and cheaper.
         let all = if rows.len() == 1 {
@@ -294,19 +313,25 @@ impl Script<'_> {
         } else {
             "GROUP_CONCAT"
         };
-        self.query(
-            &list,
-            &format!(
-                "SELECT CONCAT({NOW_MICROS},';',COALESCE({all}(CONCAT_WS(' ',\
-                 v.i,t.status,t.holder=v.d,t.fence,\
-                 TIMESTAMPDIFF(MICROSECOND,{NOW},t.deadline),t.previous,t.count,\
-                 IF(t.wanted_until>{NOW},TIMESTAMPDIFF(MICROSECOND,{NOW},t.wanted_until),0){more})),''))"
-            ),
-            (
-                "t_tag_lock t FORCE INDEX(PRIMARY)",
-                "t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
-                "",
-            ),
+        let state = state(more, |column| format!("t.{column}"));
+        list.all().query(
+            self,
+            Query {
+                select: &format!("SELECT CONCAT({begin},COALESCE({all}({state}),'')){into}"),
+                table: "t_tag_lock t FORCE INDEX(PRIMARY)",
+                key: "t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
+                ..Query::default()
+            },
         );
     }
+}
+
+/// What is said of a row: its position, and its columns, of which some are told as they become.
+pub(super) fn state(more: &str, column: impl Fn(&str) -> String) -> String {
+    let (previous, count) = (column("previous"), column("count"));
+    format!(
+        "CONCAT_WS(' ',v.i,t.status,t.holder=v.d,t.fence,\
+         TIMESTAMPDIFF(MICROSECOND,{NOW},t.deadline),{previous},{count},\
+         IF(t.wanted_until>{NOW},TIMESTAMPDIFF(MICROSECOND,{NOW},t.wanted_until),0){more})"
+    )
 }

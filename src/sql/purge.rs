@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::dialect::Dialect;
-use super::list::List;
+use super::list::{List, Query};
 use super::operation::Kind;
 use super::script::Script;
 use super::{NOW, literal};
@@ -63,17 +63,17 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> (String, usiz
     script.statement(|script| {
         // A derived table of its own: the stripes are locked by now, in their order.
         let list = List::new("nf", &floors, |row, (stripe, floor)| {
-            row.text(&stripe.to_string()).number(*floor)
+            row.text('n', &stripe.to_string()).number('f', *floor)
         });
         script.push("UPDATE (");
-        script.query(
-            &list,
-            "SELECT s.lock_name AS n,v.f AS f",
-            (
-                "t_tag_lock s FORCE INDEX(PRIMARY)",
-                "s.lock_name=v.n AND s.kind=0 AND s.slot=0",
-                "",
-            ),
+        list.all().query(
+            script,
+            Query {
+                select: "SELECT s.lock_name AS n,v.f AS f",
+                table: "t_tag_lock s FORCE INDEX(PRIMARY)",
+                key: "s.lock_name=v.n AND s.kind=0 AND s.slot=0",
+                ..Query::default()
+            },
         );
         script.push(
             " LIMIT 1000000) k STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
@@ -87,19 +87,19 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> (String, usiz
     script.statement(|script| {
         let list = List::new("nkf", rows, |entry, row| {
             entry
-                .text(&row.name)
-                .number(row.kind as u8)
-                .number(row.fence)
+                .text('n', &row.name)
+                .number('k', row.kind as u8)
+                .number('f', row.fence)
         });
         script.push("DELETE u FROM (");
-        script.query(
-            &list,
-            "SELECT t.lock_name AS n,t.kind AS k",
-            (
-                "t_tag_lock t FORCE INDEX(PRIMARY)",
-                "t.lock_name=v.n AND t.kind=v.k AND t.slot=0 AND t.fence=v.f",
-                "",
-            ),
+        list.all().query(
+            script,
+            Query {
+                select: "SELECT t.lock_name AS n,t.kind AS k",
+                table: "t_tag_lock t FORCE INDEX(PRIMARY)",
+                key: "t.lock_name=v.n AND t.kind=v.k AND t.slot=0 AND t.fence=v.f",
+                ..Query::default()
+            },
         );
         script.push(&format!(
             " AND (t.kind=1 AND t.status=0 OR t.deadline<={NOW}) \

@@ -1,8 +1,11 @@
-//! A batch's rows as they were read back: one short text for the whole batch.
+//! A batch's rows as it found them, and what it granted: one short text for the whole batch.
 //!
-//! `NOW;POSITION STATUS MINE FENCE REMAINING PREVIOUS COUNT WANTED [CLIENT],POSITION …`: positions instead
+//! `GRANTED,…;NOW;POSITION STATUS MINE FENCE REMAINING PREVIOUS COUNT WANTED [CLIENT],POSITION …`: positions instead
 //! of names keep it small, so that a client that does not read it cannot block the server inside
-//! the transaction. A row that does not exist is left out.
+//! the transaction. A row that does not exist, or was skipped, is left out.
+//!
+//! The rows are as they were before the batch; but of a counter whose operation is granted, `PREVIOUS` and `COUNT` are what
+//! they become.
 
 /// The row is free, or does not count.
 pub(crate) const FREE: u8 = 0;
@@ -11,9 +14,11 @@ pub(crate) const ACTIVE: u8 = 1;
 /// Released, but kept until its minimum hold ends.
 pub(crate) const KEPT: u8 = 2;
 
-/// A row as it was read back. Times are microseconds from the server's now; negative: past.
+/// A row as it was found. Times are microseconds from the server's now; negative: past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowState {
+    /// When the operation was carried out, in microseconds since 1970 on the server; `None` if it was not.
+    pub(crate) granted: Option<i64>,
     pub(crate) status: u8,
     /// `holder` is the operation's token.
     pub(crate) mine: bool,
@@ -50,12 +55,15 @@ pub(crate) struct Reply {
 impl Reply {
     /// Decodes the text; `None` when it is not such a text.
     pub(crate) fn decode(text: &str, operations: usize) -> Option<Self> {
+        let (granted, text) = text.split_once(';')?;
         let (now, list) = text.split_once(';')?;
-        let mut rows = vec![None; operations];
+        let server_now = now.parse().ok()?;
+        let mut rows: Vec<Option<RowState>> = vec![None; operations];
         for entry in list.split(',').filter(|entry| !entry.is_empty()) {
             let mut fields = entry.split(' ');
             let position: usize = fields.next()?.parse().ok()?;
             let state = RowState {
+                granted: None,
                 status: fields.next()?.parse().ok()?,
                 mine: fields.next()? == "1",
                 fence: fields.next()?.parse().ok()?,
@@ -73,10 +81,14 @@ impl Reply {
                 return None;
             }
         }
-        Some(Self {
-            server_now: now.parse().ok()?,
-            rows,
-        })
+        for position in granted.split(',').filter(|position| !position.is_empty()) {
+            let position: usize = position.parse().ok()?;
+            let row = rows.get_mut(position)?.as_mut()?;
+            if row.granted.replace(server_now).is_some() {
+                return None;
+            }
+        }
+        Some(Self { server_now, rows })
     }
 }
 
@@ -87,12 +99,13 @@ mod tests {
 
     #[test]
     fn missing_rows_are_none() {
-        let reply = Reply::decode("17;1 1 0 99 -5 3 4 0", 2).expect("a reply");
+        let reply = Reply::decode("1;17;1 1 0 99 -5 3 4 0,2 0 0 0 0 0 0 0", 3).expect("a reply");
         assert_eq!(reply.server_now, 17);
         assert_eq!(reply.rows[0], None);
         assert_eq!(
             reply.rows[1],
             Some(RowState {
+                granted: Some(17),
                 status: 1,
                 mine: false,
                 fence: 99,
@@ -103,6 +116,7 @@ mod tests {
                 client: 0
             })
         );
+        assert_eq!(reply.rows[2].and_then(|row| row.granted), None);
     }
 
     #[test]
@@ -110,12 +124,19 @@ mod tests {
         for text in [
             "",
             "17",
-            "17;0 1 0 99 -5 3 4",
-            "17;0 1 0 99 -5 3 4 0 0 0",
-            "17;0 1 0 99 -5 3 4 0 x",
-            "17;2 1 0 99 -5 3 4 0",
-            "17;0 1 0 99 -5 3 4 0,0 1 0 99 -5 3 4 0",
-            "x;",
+            "17;0 1 0 99 -5 3 4 0",
+            ";17",
+            ";17;0 1 0 99 -5 3 4",
+            ";17;0 1 0 99 -5 3 4 0 0 0",
+            ";17;0 1 0 99 -5 3 4 0 x",
+            ";17;2 1 0 99 -5 3 4 0",
+            ";17;0 1 0 99 -5 3 4 0,0 1 0 99 -5 3 4 0",
+            ";x;",
+            "x;17;0 1 0 99 -5 3 4 0",
+            "0,0;17;0 1 0 99 -5 3 4 0",
+            // Granted, and not there.
+            "1;17;0 1 0 99 -5 3 4 0",
+            "2;17;0 1 0 99 -5 3 4 0",
         ] {
             assert_eq!(Reply::decode(text, 2), None, "{text:?}");
         }
@@ -130,7 +151,7 @@ mod tests {
         #[test]
         fn every_cut_of_a_reply_is_refused_or_whole(n in 1usize..20, cut in 0usize..400) {
             let rows: Vec<String> = (0..n).map(|i| format!("{i} 1 1 1790000000000000 -1 2 3 0")).collect();
-            let text = format!("1790000000000000;{}", rows.join(","));
+            let text = format!(";1790000000000000;{}", rows.join(","));
             let cut = cut.min(text.len());
             if let Some(reply) = Reply::decode(&text[..cut], n) {
                 // What was decoded is a prefix of the truth except in its last number.

@@ -11,7 +11,7 @@
 use std::fmt::Write;
 
 use super::dialect::Dialect;
-use super::list::List;
+use super::list::{List, Query};
 use super::prepared::Prepared;
 use crate::mutant::{self, Mutant};
 use crate::stripe::Stripe;
@@ -172,36 +172,20 @@ impl<'p> Script<'p> {
         let stripes: Vec<Stripe> = Stripe::all()
             .filter(|stripe| wanted[stripe.index()])
             .collect();
-        let list = List::new("n", &stripes, |row, stripe| row.text(&stripe.to_string()));
-        let select = if self.dialect.has_compound_statements() {
-            "SELECT COUNT(*) INTO @tag_lock_stripes"
-        } else {
-            "SELECT COUNT(*)"
-        };
-        self.statement(|script| {
-            script.query(
-                &list,
-                select,
-                (
-                    "t_tag_lock t FORCE INDEX(PRIMARY)",
-                    "t.lock_name=v.n AND t.kind=0 AND t.slot=0",
-                    "",
-                ),
-            );
-            script.push(lock);
+        let list = List::new("n", &stripes, |row, stripe| {
+            row.text('n', &stripe.to_string())
         });
-    }
-
-    /// Writes a query: `select` from `list`, from `table`, whose rows are looked up one by one by `key`, and from what
-    /// `joins` names. A further ` AND condition` may follow. In all of them `v.x` is column `x` of the list.
-    pub(super) fn query(
-        &mut self,
-        list: &List,
-        select: &str,
-        (table, key, joins): (&str, &str, &str),
-    ) {
-        list.with(self);
-        list.fill(self, select);
-        list.from(self, table, key, joins);
+        self.statement(|script| {
+            list.all().query(
+                script,
+                Query {
+                    select: "SELECT COUNT(*) INTO @tag_lock_stripes",
+                    table: "t_tag_lock t FORCE INDEX(PRIMARY)",
+                    key: "t.lock_name=v.n AND t.kind=0 AND t.slot=0",
+                    tail: lock,
+                    ..Query::default()
+                },
+            );
+        });
     }
 }
