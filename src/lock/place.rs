@@ -150,7 +150,10 @@ impl Place {
         }
         let ask = match self.state {
             State::Idle => true,
-            State::Watching => waiter.once,
+            // Nobody has waited any more: what was seen last says nothing about now.
+            State::Watching => {
+                waiter.once || (self.waiters.is_empty() && self.watch.give_way.is_none())
+            }
             _ => false,
         };
         self.waiters.push_back(waiter);
@@ -438,5 +441,59 @@ pub(crate) fn give_back_quietly(lease: &Arc<Lease>) -> Action {
     Action::Release {
         lease: Arc::clone(lease),
         announce: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::reply::ACTIVE;
+
+    fn waiter(id: u64) -> Waiter {
+        let (reply, _) = oneshot::channel();
+        let terms = Terms {
+            ttl: Duration::from_secs(30),
+            auto_renew: true,
+            hold_at_least: Duration::ZERO,
+            max_hold: None,
+            description: Arc::from(""),
+            owner: None,
+        };
+        Waiter {
+            id,
+            terms,
+            once: false,
+            reply,
+        }
+    }
+
+    /// However short it waits, a task that is alone makes an attempt: that others were refused before says nothing.
+    #[test]
+    fn who_comes_after_all_have_gone_asks() {
+        let now = Moment::now();
+        let mut place = Place::new(1, now, None);
+        let mut actions = Vec::new();
+        assert!(place.enter(waiter(1), &mut actions).is_none());
+        assert!(matches!(actions[..], [Action::Ask(_)]), "{actions:?}");
+        let held = RowState {
+            granted: None,
+            status: ACTIVE,
+            mine: false,
+            fence: 7,
+            remaining: 1_000_000,
+            previous: 0,
+            count: 1,
+            wanted: 0,
+            client: 2,
+        };
+        place.refused(Some(&held), now, &mut actions);
+        assert!(matches!(place.state, State::Watching));
+        // Behind somebody who waits, one looks with him.
+        actions.clear();
+        assert!(place.enter(waiter(2), &mut actions).is_none());
+        assert!(actions.is_empty(), "{actions:?}");
+        assert!(!place.leave(1, true) && !place.leave(2, true));
+        assert!(place.enter(waiter(3), &mut actions).is_none());
+        assert!(matches!(actions[..], [Action::Ask(_)]), "{actions:?}");
     }
 }
