@@ -46,7 +46,7 @@ impl RowState {
 /// What one batch found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
-    /// Microseconds since 1970 on the server when it answered.
+    /// Microseconds since 1970 on the server when it decided, or read.
     pub(crate) server_now: i64,
     /// By position in the batch; `None` where there is no such row.
     pub(crate) rows: Vec<Option<RowState>>,
