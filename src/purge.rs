@@ -111,8 +111,8 @@ impl LockClient {
     async fn step(&self, session: &mut Session, rows: &[Doomed], age: i64) -> Result<u64, Error> {
         let mut backoff = Backoff::conflict();
         for _ in 0..ATTEMPTS {
-            let (sql, commit) = purge::step(rows, age, session.dialect);
-            match session.packet(sql, commit).await {
+            let packet = purge::step(rows, age, session.dialect);
+            match session.packet(packet).await {
                 Ok(count) => {
                     return Ok(count
                         .and_then(|count| count.parse().ok())

@@ -326,7 +326,8 @@ async fn plans(rows: usize, batch: usize) {
     // From the first packet on, which prepares what the later ones execute.
     rig.proxy.record(true);
     // One row, many rows, and rows that must be created.
-    for names in [0..1, 0..batch, rows..rows + batch] {
+    let new = rows + batch;
+    for names in [0..1, 0..batch, rows..new, new..new + 1] {
         every_operation(&rig, &names.map(name).collect::<Vec<_>>()).await;
     }
     let mut prepared = HashMap::new();
@@ -339,10 +340,21 @@ async fn plans(rows: usize, batch: usize) {
             statements.extend(split(&sql, known));
         }
     }
+    let sequence = "seq_0_to_1023 v";
+    println!(
+        "{} lists are numbers",
+        statements
+            .iter()
+            .filter(|sql| sql.contains(sequence))
+            .count()
+    );
     for part in [
-        // The decision; acquire, release, renewal, release by force, want, counter; creation.
-        "INTO @tag_lock_now,@tag_lock_micros,@tag_lock_granted,@tag_lock_rows FROM v ",
-        "INTO @tag_lock_now,@tag_lock_micros,@tag_lock_granted,@tag_lock_rows FROM t_tag_lock t ",
+        // The decision, behind the stripes and with stripes that were locked before; acquire, release, renewal, release by
+        // force, want, counter; creation.
+        "@tag_lock_granted,@tag_lock_rows FROM v STRAIGHT_JOIN t_tag_lock s ",
+        "@tag_lock_granted,@tag_lock_rows FROM v STRAIGHT_JOIN t_tag_lock t ",
+        "@tag_lock_granted,@tag_lock_rows FROM t_tag_lock s ",
+        "@tag_lock_granted,@tag_lock_rows FROM t_tag_lock t ",
         "UPDATE t_tag_lock t SET t.modify_time=UTC_TIMESTAMP(6),t.fence=GREATEST(",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.fence=GREATEST(",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.fence=1",
@@ -353,7 +365,11 @@ async fn plans(rows: usize, batch: usize) {
         "(lock_name,kind,slot,fence,create_time,modify_time)",
         &hex("center_lock"),
     ] {
-        let recorded = statements.iter().any(|sql| sql.contains(part));
+        // Of what is cut from a string, `cut` says that it is a column of the list.
+        let recorded = statements.iter().any(|sql| {
+            let sql = sql.replace(sequence, "v");
+            sql.contains(part) || sql.replace("CAST(SUBSTR(", "1").contains(part)
+        });
         assert!(recorded, "no statement with {part} was recorded");
     }
     let mut reads = 0;
@@ -361,7 +377,9 @@ async fn plans(rows: usize, batch: usize) {
         let of_it = check_plan(&mut rig.foreign, sql).await;
         // Several rows are changed one by one, each by what an insert finds in its place.
         let change = sql.starts_with("INSERT INTO t_tag_lock (lock_name,kind,slot) ");
-        assert_eq!(of_it == 0, change, "{sql}");
+        // A single row that is to be created is there by now, which the plan of it says before it reads.
+        let creation = sql.contains("fence,create_time,modify_time) SELECT _utf8mb4");
+        assert!(creation || change == (of_it == 0), "{sql}");
         reads += of_it;
     }
     let count = statements.len();

@@ -40,6 +40,9 @@ pub(super) const ROW_WAIT: Duration = Duration::from_secs(3);
 /// A stripe that is stuck this often in a row is somebody's who hangs: the batch goes round it.
 const STUCK: u32 = 2;
 
+/// How many packets wait for their stripes after one that found some of them locked: where others are, they come again.
+const CROWDED: u32 = 64;
+
 /// After a batch of fewer requests a lane lets others run once before its next.
 const FEW: usize = 4;
 /// After others: how often in a row it lets others run without a new request. Some microseconds each time.
@@ -65,6 +68,8 @@ pub(crate) struct Lane {
     conflicts: Backoff,
     /// How often in a row a stripe was waited for in vain.
     stuck: u32,
+    /// How many more packets wait for their stripes at once.
+    crowded: u32,
     /// Why there is no connection, as long as there is none.
     cause: Option<Error>,
     /// The rows that it is at, if others serve the same queue.
@@ -96,6 +101,7 @@ impl Lane {
             connecting: Backoff::connecting(),
             conflicts: Backoff::conflict(),
             stuck: 0,
+            crowded: 0,
             cause: None,
             rows: Vec::new(),
             glance: false,
@@ -251,7 +257,7 @@ impl Lane {
         }
     }
 
-    async fn attempt(&mut self, batch: Vec<Group>) -> Attempt {
+    async fn attempt(&mut self, mut batch: Vec<Group>) -> Attempt {
         if let Err(cause) = self.connect().await {
             return Attempt::Offline(batch, cause);
         }
@@ -259,14 +265,18 @@ impl Lane {
         else {
             return Attempt::Offline(batch, Error::Closed);
         };
+        // Those of one stripe stand together: it is looked up once for all of them.
+        batch.sort_by_cached_key(|group| group.key.stripe());
         let rows: Vec<RowOperation> = batch.iter().map(Group::row).collect();
         let number = registration.number + 1;
         let mode = match self.mode {
             Mode::Wait if self.glance => Mode::Glance,
             // What is to be created needs its stripe.
             Mode::Wait if rows.iter().any(|row| row.create) => Mode::Skip,
+            Mode::Skip if self.crowded == 0 && rows.iter().all(RowOperation::can_try) => Mode::Try,
             mode => mode,
         };
+        self.crowded = self.crowded.saturating_sub(1);
         let not_after = self.shared.clock.ahead(self.shared.options.packet_limit);
         let packet = packet::write(
             &Batch {
@@ -281,7 +291,7 @@ impl Lane {
         );
         let sent = Moment::now();
         registration.last_used = sent;
-        match session.packet(packet.sql, packet.commit).await {
+        match session.packet(packet).await {
             Ok(text) => {
                 registration.number = number;
                 if session.spent {
@@ -293,11 +303,12 @@ impl Lane {
                 self.cause = None;
                 telemetry::batch(rows.len(), Moment::now().since(sent));
                 match text.and_then(|text| Reply::decode(&text, rows.len())) {
-                    Some(reply) => {
+                    Some(mut reply) => {
                         // It says when it was decided, which was before a row was waited for.
                         if mode != Mode::Wait {
                             self.shared.observe(&reply, sent);
                         }
+                        let batch = self.pass_on(batch, mode, &mut reply);
                         self.conclude(batch, reply, not_after, sent).await;
                     }
                     // It was committed; what it did stands in the rows.
@@ -323,6 +334,22 @@ impl Lane {
                 Attempt::Done
             }
         }
+    }
+
+    /// What a packet that waits for nothing had to pass over has changed nothing, and runs again before all others, in one that
+    /// waits.
+    fn pass_on(&mut self, batch: Vec<Group>, mode: Mode, reply: &mut Reply) -> Vec<Group> {
+        if mode != Mode::Try || reply.listed.iter().all(|listed| *listed) {
+            return batch;
+        }
+        self.crowded = CROWDED;
+        let mut listed = reply.listed.iter();
+        let mut is_listed = || listed.next() == Some(&true);
+        let (batch, passed) = batch.into_iter().partition(|_| is_listed());
+        let mut listed = reply.listed.iter();
+        reply.rows.retain(|_| listed.next() == Some(&true));
+        self.put_back(passed);
+        batch
     }
 
     /// Ends the groups of a batch that was committed.
@@ -463,7 +490,7 @@ impl Lane {
         }
         let options = &self.shared.options;
         let limit = match self.mode {
-            Mode::Skip | Mode::Glance => options.packet_limit,
+            Mode::Try | Mode::Skip | Mode::Glance => options.packet_limit,
             // The server ends its wait for the row before: an outcome that is known.
             Mode::Wait => options.packet_limit + ROW_WAIT,
         };

@@ -205,6 +205,7 @@ async fn query(
     let mut all = Reply {
         server_now: 0,
         rows: Vec::with_capacity(rows.len()),
+        listed: Vec::new(),
     };
     for rows in rows.chunks(super::lane::MAX_ROWS) {
         let sent = Moment::now();
@@ -215,6 +216,7 @@ async fn query(
         shared.observe(&reply, sent);
         all.server_now = reply.server_now;
         all.rows.extend(reply.rows);
+        all.listed.extend(reply.listed);
     }
     Ok(all)
 }

@@ -9,7 +9,9 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Either, Row};
 use tokio::time::timeout;
 
 use crate::sql::dialect::Dialect;
+use crate::sql::packed::{FIND_SEQUENCE, LAST_OF_SEQUENCE};
 use crate::sql::prepared::Prepared;
+use crate::sql::script::{MARK, Packet, Proof};
 use crate::sql::server_error::{Meaning, TOO_MANY_PREPARED, code_of};
 use crate::sql::session::{Commit, WHO, rollback, settings};
 
@@ -50,7 +52,10 @@ impl Session {
         let who = within(limit, last_row(&mut connection, WHO.to_owned())).await?;
         let who = who.ok_or(sqlx::Error::RowNotFound)?;
         let version: String = who.try_get_unchecked(0)?;
-        let dialect = Dialect::of_version(&version);
+        let mut dialect = Dialect::of_version(&version);
+        if let Dialect::MariaDb { sequences } = &mut dialect {
+            *sequences = within(limit, has_sequences(&mut connection)).await?;
+        }
         let max_packet: u64 = who.try_get_unchecked(2)?;
         within(limit, last_row(&mut connection, settings(dialect, commit))).await?;
         Ok(Self {
@@ -80,13 +85,9 @@ impl Session {
         .await
     }
 
-    /// Sends a packet whose result number `commit` is its `COMMIT`'s, and waits for that to be
-    /// acknowledged; the first column of the last row.
-    pub(crate) async fn packet(
-        &mut self,
-        sql: String,
-        commit: usize,
-    ) -> Result<Option<String>, Failure> {
+    /// Sends a packet, and waits until its `COMMIT` is acknowledged; the first column of its answer.
+    pub(crate) async fn packet(&mut self, packet: Packet) -> Result<Option<String>, Failure> {
+        let Packet { sql, proof } = packet;
         let mut done = 0;
         let mut last = None;
         let reading = async {
@@ -100,7 +101,10 @@ impl Session {
             Ok(())
         };
         let result = within(self.limit, reading).await;
-        let committed = done > commit;
+        let committed = match proof {
+            Proof::Result(commit) => done > commit,
+            Proof::Mark(_) => last.is_some(),
+        };
         match result {
             Ok(()) if committed => {}
             // What fails behind the COMMIT is of no account for this packet.
@@ -110,29 +114,54 @@ impl Session {
                     "the server answered fewer statements than it was sent".into(),
                 )));
             }
-            Err(error) => {
-                self.prepared.forget();
-                let undone =
-                    code_of(&error).filter(|code| done < commit || Meaning::undoes_commit(*code));
-                let Some(code) = undone else {
-                    return Err(Failure::Unknown(error));
-                };
-                if code == TOO_MANY_PREPARED {
-                    self.prepared.switch_off();
-                }
-                return match self.query(rollback(self.dialect).to_owned()).await {
-                    Ok(_) => Err(Failure::RolledBack {
-                        meaning: Meaning::of(code),
-                        error,
-                    }),
-                    Err(_) => Err(Failure::Unknown(error)),
-                };
-            }
+            Err(error) => return Err(self.failure(error, proof, done).await),
         }
         last.map(|row| row.try_get_unchecked::<Option<String>, _>(0))
             .transpose()
             .map(Option::flatten)
             .map_err(Failure::Unknown)
+    }
+
+    /// What an error says of a packet that is not known to be committed, after `done` results.
+    async fn failure(&mut self, error: sqlx::Error, proof: Proof, done: usize) -> Failure {
+        self.prepared.forget();
+        let Some(code) = code_of(&error) else {
+            return Failure::Unknown(error);
+        };
+        if code == TOO_MANY_PREPARED {
+            self.prepared.switch_off();
+        }
+        let rollback = rollback(self.dialect);
+        let undone = match proof {
+            Proof::Result(commit) => {
+                let undone = done < commit || Meaning::undoes_commit(code);
+                undone && self.query(rollback.to_owned()).await.is_ok()
+            }
+            Proof::Mark(mark) => {
+                let answer = self.query(format!("{rollback};{MARK}")).await;
+                answer.is_ok_and(|last| {
+                    last != Some(mark.to_string()) || Meaning::undoes_commit(code)
+                })
+            }
+        };
+        if undone {
+            let meaning = Meaning::of(code);
+            Failure::RolledBack { meaning, error }
+        } else {
+            Failure::Unknown(error)
+        }
+    }
+}
+
+/// Whether the server lends its numbers to this account.
+async fn has_sequences(connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
+    match last_row(connection, FIND_SEQUENCE.to_owned()).await {
+        Ok(row) => {
+            let last = row.map(|row| row.try_get_unchecked::<Option<String>, _>(0));
+            Ok(last.transpose()?.flatten().as_deref() == Some(LAST_OF_SEQUENCE))
+        }
+        Err(sqlx::Error::Database(_)) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

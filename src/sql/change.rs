@@ -19,20 +19,22 @@
 use super::NOW_MICROS;
 use super::list::{List, Part, Query, Row};
 use super::operation::{Change, Operation};
-use super::packet::{Batch, RowOperation};
+use super::packet::{Batch, Mode, RowOperation};
 use super::script::Script;
 use super::verb::{self, STATEMENTS, Verb};
 
-/// The columns of a batch's list. All: `n` name, `k` kind, `i` position, `o` verb, `d` token.
+/// The columns of a batch's list. All: `n` name, `k` kind, `p` stripe, `i` position, `o` verb, `d` token.
 /// Locks: `t` granted until, `w` ttl, `b` block, `x` description, `a` held by, `f` the grant's fence, `g` used, `h` hold,
 /// `q` mark. Counters: `l`, `u` bounds, `c` keeps the value, `s` step, `m` times, `e` edge, `w` window, `z` restart.
-const COLUMNS: &str = "nkiodtwbxafghqlucsmez";
+/// Of the batch: `y` how long the list of positions is if all of it is granted.
+const COLUMNS: &str = "nkpiodtwbxafghqlucsmezy";
 
 fn entry<'l>(row: Row<'l>, position: usize, operation: &RowOperation, not_after: i64) -> Row<'l> {
     let verb = Verb::of(&operation.operation).map_or(0, |verb| verb as u8);
     let row = row
         .text('n', operation.key.name.as_str())
         .number('k', operation.key.kind as u8)
+        .text('p', operation.key.stripe().digits())
         .number('i', u64::try_from(position).unwrap_or_default())
         .number('o', verb)
         .bytes('d', operation.operation.token().as_bytes());
@@ -87,7 +89,11 @@ impl Script<'_> {
             });
             return;
         }
+        let digits = |position: usize| position.checked_ilog10().unwrap_or(0) + 1;
+        let digits: u32 = rows.iter().map(|(position, ..)| digits(*position)).sum();
+        let all = digits as usize + rows.len() - 1;
         let list = List::new(COLUMNS, &rows, |entry, (position, row, _)| {
+            let entry = entry.number('y', u64::try_from(all).unwrap_or_default());
             self::entry(entry, *position, row, batch.not_after)
         });
         let has = |verb: &Verb| rows.iter().any(|(_, _, other)| other == verb);
@@ -97,9 +103,6 @@ impl Script<'_> {
             .filter(has)
             .collect();
         self.decide(batch, &list.all(), &verbs);
-        let digits = |position: usize| position.checked_ilog10().unwrap_or(0) + 1;
-        let digits: u32 = rows.iter().map(|(position, ..)| digits(*position)).sum();
-        let all = digits as usize + rows.len() - 1;
         for statement in STATEMENTS {
             let verbs: Vec<Verb> = statement.iter().copied().filter(has).collect();
             if verbs.is_empty() {
@@ -110,37 +113,52 @@ impl Script<'_> {
                 .enumerate()
                 .filter(|(_, (_, _, verb))| verbs.contains(verb));
             let part = list.part(of_it.map(|(row, _)| row));
-            self.change(&part, &verbs, all);
+            self.change(&part, &verbs);
         }
     }
 
     /// Locks the rows and decides.
     fn decide(&mut self, batch: &Batch<'_>, rows: &Part<'_>, verbs: &[Verb]) {
+        let query = match batch.mode {
+            // Each behind its stripe. A row that is missing or locked is told from a stripe that is locked.
+            Mode::Try => Query {
+                table: "t_tag_lock s FORCE INDEX(PRIMARY)",
+                key: "s.lock_name=CONCAT('center_lock_',v.p) AND s.kind=0 AND s.slot=0",
+                joins: " LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
+                        ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
+                ..Query::default()
+            },
+            _ => Query {
+                table: "t_tag_lock t FORCE INDEX(PRIMARY)",
+                key: "t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
+                ..Query::default()
+            },
+        };
+        let select = &verb::decision(verbs, rows.is_single());
+        let tail = batch.mode.lock_rows();
         self.statement(|script| {
             rows.query(
                 script,
                 Query {
-                    select: &verb::decision(verbs, rows.is_single()),
-                    table: "t_tag_lock t FORCE INDEX(PRIMARY)",
-                    key: "t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
-                    tail: batch.mode.lock_rows(),
-                    ..Query::default()
+                    select,
+                    tail,
+                    ..query
                 },
             );
         });
     }
 
-    /// Changes those of the rows that are granted. `all` is how long the list of positions is if all of the batch are.
-    fn change(&mut self, rows: &Part<'_>, verbs: &[Verb], all: usize) {
+    /// Changes those of the rows that are granted.
+    fn change(&mut self, rows: &Part<'_>, verbs: &[Verb]) {
         let granted = "FIND_IN_SET(v.i,@tag_lock_granted)";
         let assignments = verb::assignments(verbs, rows.is_single());
         self.statement(|script| {
             if rows.is_single() {
                 script.push("UPDATE t_tag_lock t SET ");
-                rows.fill(script, &assignments, &[]);
+                rows.fill(script, &assignments);
                 let key = " WHERE t.lock_name=v.n AND t.kind=v.k AND t.slot=0 AND ";
-                rows.fill(script, key, &[]);
-                rows.fill(script, granted, &[]);
+                rows.fill(script, key);
+                rows.fill(script, granted);
                 return;
             }
             script.push("INSERT INTO t_tag_lock (lock_name,kind,slot) ");
@@ -149,7 +167,7 @@ impl Script<'_> {
                 Query {
                     select: "SELECT v.n,v.k,0",
                     // In the common batch all are, and the list need not be searched for each.
-                    and: &format!(" AND (LENGTH(@tag_lock_granted)={all} OR {granted})"),
+                    and: &format!(" AND (LENGTH(@tag_lock_granted)=v.y OR {granted})"),
                     tail: &format!(" ON DUPLICATE KEY UPDATE {assignments}"),
                     ..Query::default()
                 },

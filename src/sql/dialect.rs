@@ -4,14 +4,17 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     MySql,
-    MariaDb,
+    MariaDb {
+        /// It has numbers to take lists apart with: [`super::packed`].
+        sequences: bool,
+    },
 }
 
 impl Dialect {
     /// From what `VERSION()` says: MariaDB always names itself there.
     pub(crate) fn of_version(version: &str) -> Self {
         if version.to_ascii_lowercase().contains("mariadb") {
-            Self::MariaDb
+            Self::MariaDb { sequences: false }
         } else {
             Self::MySql
         }
@@ -24,20 +27,20 @@ impl Dialect {
     pub(super) fn row(self) -> &'static str {
         match self {
             Self::MySql => "ROW(",
-            Self::MariaDb => "(",
+            Self::MariaDb { .. } => "(",
         }
     }
 
     /// Whether a transaction can be one compound statement, and a prepared statement's arguments can be literals
     /// (MariaDB only).
     pub(super) fn has_compound_statements(self) -> bool {
-        self == Self::MariaDb
+        self != Self::MySql
     }
 
     /// Whether the server itself ends a transaction whose client has stopped
     /// (`idle_transaction_timeout`, MariaDB only).
     pub(super) fn bounds_idle_transactions(self) -> bool {
-        self == Self::MariaDb
+        self != Self::MySql
     }
 }
 
@@ -49,11 +52,11 @@ mod tests {
     fn servers_name_themselves() {
         assert_eq!(
             Dialect::of_version("10.11.19-MariaDB-0+deb12u1-log"),
-            Dialect::MariaDb
+            Dialect::MariaDb { sequences: false }
         );
         assert_eq!(
             Dialect::of_version("5.5.5-10.6.1-mariadb"),
-            Dialect::MariaDb
+            Dialect::MariaDb { sequences: false }
         );
         assert_eq!(Dialect::of_version("9.7.4-2"), Dialect::MySql);
     }

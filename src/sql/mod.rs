@@ -10,13 +10,14 @@ mod list;
 mod literal;
 mod once;
 pub(crate) mod operation;
+pub(crate) mod packed;
 pub(crate) mod packet;
 pub(crate) mod prepared;
 #[cfg(test)]
 mod properties;
 pub(crate) mod purge;
 pub(crate) mod reply;
-mod script;
+pub(crate) mod script;
 pub(crate) mod server_error;
 pub(crate) mod session;
 pub(crate) mod transaction;

@@ -3,11 +3,14 @@
 //! # Why there is no deadlock
 //!
 //! Every session locks in one order: the row of its own lane, which nobody else wants but the one
-//! who settles that lane; the stripes in ascending order; the rows of the batch. A packet waits for
-//! stripes only, and then it holds nothing but its lane's row and lower stripes. It never waits for
+//! who settles that lane; stripes; rows of the batch, each under its stripe. What changes rows changes those that are locked by
+//! then. Every insert into the table happens under the stripe of its name.
+//!
+//! As long as nobody else is there, a packet waits for nothing ([`Mode::Try`]): one statement takes each row's stripe and then
+//! the row, and skips what is locked. What it had to pass over runs again, in a packet that waits ([`Mode::Skip`]): for its
+//! stripes, in ascending order, so that it holds nothing meanwhile but its lane's row and lower stripes. It never waits for
 //! a row: one that is held by a transaction of the application is skipped (`SKIP LOCKED`), and its
-//! operation does not happen. What changes rows changes those that are locked by then. Every insert into the
-//! table happens under the stripe of its name. So no cycle of waiting can close.
+//! operation does not happen. So no cycle of waiting can close.
 //!
 //! A packet that waits for a row ([`Mode::Wait`]) takes no stripe and inserts nothing: it holds its
 //! lane's row and waits for one row that exists. Nor does one that only looks which rows are free ([`Mode::Glance`]).
@@ -24,7 +27,7 @@ use super::dialect::Dialect;
 use super::list::{List, Query};
 use super::operation::{Operation, RowKey};
 use super::prepared::Prepared;
-use super::script::Script;
+use super::script::{Packet, Script};
 use super::{NOW, NOW_MICROS, literal};
 use crate::mutant::{self, Mutant};
 use crate::stripe::Stripe;
@@ -36,6 +39,8 @@ pub(super) const NO_LIMIT: &str = " LIMIT 1000000";
 /// What a packet does about rows that are locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
+    /// Takes stripes and rows that are free, and passes over what is locked; creates nothing.
+    Try,
     /// Waits for stripes, skips rows.
     Skip,
     /// Takes no stripe, creates nothing, skips rows.
@@ -47,9 +52,9 @@ pub(crate) enum Mode {
 impl Mode {
     pub(super) fn lock_rows(self) -> &'static str {
         match self {
-            Self::Skip | Self::Glance if mutant::on(Mutant::RowWait) => " FOR UPDATE",
-            Self::Skip | Self::Glance => " FOR UPDATE SKIP LOCKED",
             Self::Wait => " FOR UPDATE",
+            _ if mutant::on(Mutant::RowWait) => " FOR UPDATE",
+            _ => " FOR UPDATE SKIP LOCKED",
         }
     }
 }
@@ -64,6 +69,12 @@ pub(crate) struct RowOperation {
 }
 
 impl RowOperation {
+    /// Whether it can run in a packet that waits for nothing: such a packet creates no row, and takes one stripe for each
+    /// operation.
+    pub(crate) fn can_try(&self) -> bool {
+        !self.create && self.operation.second().is_none() && !mutant::on(Mutant::StripeUnlocked)
+    }
+
     /// The rows that it changes.
     fn keys(&self) -> impl Iterator<Item = &RowKey> {
         std::iter::once(&self.key).chain(self.operation.second())
@@ -100,13 +111,6 @@ impl Batch<'_> {
     }
 }
 
-/// A text to send, and the position of its `COMMIT`'s result among the server's results.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Packet {
-    pub(crate) sql: String,
-    pub(crate) commit: usize,
-}
-
 /// Writes the packet of a batch, for a session that has `prepared` what it has.
 pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect, prepared: &mut Prepared) -> Packet {
     let weight: usize = batch.rows.iter().map(RowOperation::weight).sum();
@@ -121,12 +125,7 @@ pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect, prepared: &mut Prepared
     if batch.is_recorded() {
         script.record(batch);
     }
-    script.answer(|script| {
-        script.push("SELECT ");
-        script.push(OUTCOME);
-    });
-    let (sql, commit) = script.commit();
-    Packet { sql, commit }
+    script.commit(OUTCOME)
 }
 
 /// What a batch came to.
@@ -326,12 +325,13 @@ impl Script<'_> {
     }
 }
 
-/// What is said of a row: its position, and its columns, of which some are told as they become.
+/// What is said of a row: its position and, if there is such a row and nobody else has locked it, its columns, of which
+/// some are told as they become.
 pub(super) fn state(more: &str, column: impl Fn(&str) -> String) -> String {
     let (previous, count) = (column("previous"), column("count"));
     format!(
-        "CONCAT_WS(' ',v.i,t.status,t.holder=v.d,t.fence,\
+        "IF(t.slot=0,CONCAT_WS(' ',v.i,t.status,t.holder=v.d,t.fence,\
          TIMESTAMPDIFF(MICROSECOND,{NOW},t.deadline),{previous},{count},\
-         IF(t.wanted_until>{NOW},TIMESTAMPDIFF(MICROSECOND,{NOW},t.wanted_until),0){more})"
+         IF(t.wanted_until>{NOW},TIMESTAMPDIFF(MICROSECOND,{NOW},t.wanted_until),0){more}),v.i)"
     )
 }

@@ -11,6 +11,7 @@ use super::operation::{
 };
 use super::packet::{Batch, Mode, RowOperation, read, write};
 use super::prepared::Prepared;
+use super::script::Proof;
 use crate::name::Name;
 use crate::token::Token;
 
@@ -141,25 +142,36 @@ proptest! {
         not_after: i64,
         wait: bool,
         mariadb: bool,
+        sequences: bool,
     ) {
-        let dialect = if mariadb { Dialect::MariaDb } else { Dialect::MySql };
+        let dialect = if mariadb { Dialect::MariaDb { sequences } } else { Dialect::MySql };
         let mode = if wait { Mode::Wait } else { Mode::Skip };
         let lane = Token::random();
         let mut prepared = Prepared::default();
         let batch = Batch { lane, number, rows: &rows, mode, not_after };
         let first = write(&batch, dialect, &mut prepared);
         let packet = write(&batch, dialect, &mut prepared);
-        prop_assert!(first.sql.ends_with(&packet.sql));
         let preparing = first.sql.matches("PREPARE").count();
-        prop_assert_eq!(first.commit, packet.commit + preparing);
         prop_assert_eq!(preparing > 0, mariadb);
         prop_assert!(!packet.sql.contains(['?', '\\', '"', '`', '#']));
         prop_assert!(first.sql.is_ascii() && !first.sql.contains("--") && !first.sql.contains("/*"));
         let statements = statements(&packet.sql);
-        // A compound statement answers with its rows, and with a word for itself.
-        let commit = if mariadb { statements.len() - 1 } else { packet.commit };
-        prop_assert!(!mariadb || packet.commit == 2 && statements[commit - 1] == "END");
-        prop_assert_eq!(&statements[commit], "COMMIT");
+        let commit = statements.iter().position(|one| one == "COMMIT").expect("it commits");
+        match (first.proof, packet.proof) {
+            // Each statement is answered, those that prepare as well.
+            (Proof::Result(first), Proof::Result(result)) => {
+                prop_assert!(!mariadb && first == result + preparing && result == commit);
+            }
+            (Proof::Mark(first), Proof::Mark(mark)) => {
+                prop_assert!(mariadb && first != mark);
+                prop_assert_eq!(&statements[commit - 1], &format!("SET @tag_lock_mark={mark}"));
+                prop_assert_eq!(statements.last().map(String::as_str), Some("END"));
+            }
+            proofs => prop_assert!(false, "{:?}", proofs),
+        }
+        // Nothing is answered before.
+        let answers = |one: &String| one.starts_with("SELECT ") && !one.contains(" INTO ");
+        prop_assert_eq!(statements.iter().position(answers), Some(commit + 1));
         prop_assert_eq!(statements.iter().filter(|one| *one == "COMMIT").count(), 1);
         prop_assert!(statements.iter().all(|one| !one.is_empty()));
         let weight: usize = rows.iter().map(RowOperation::weight).sum();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::dialect::Dialect;
 use super::list::{List, Query};
 use super::operation::Kind;
-use super::script::Script;
+use super::script::{Packet, Script};
 use super::{NOW, literal};
 use crate::mutant::{self, Mutant};
 use crate::stripe::Stripe;
@@ -49,9 +49,8 @@ pub(crate) fn page(after: Option<&(String, u8)>, age: i64, limit: u32) -> String
     sql
 }
 
-/// The packet that deletes rows, if they are still as they were seen; and the position of the
-/// `COMMIT`'s result.
-pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> (String, usize) {
+/// The packet that deletes rows, if they are still as they were seen. It answers how many.
+pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
     let mut floors: BTreeMap<Stripe, u64> = BTreeMap::new();
     for row in rows {
         let floor = floors.entry(row.stripe).or_default();
@@ -109,8 +108,8 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> (String, usiz
              ON u.lock_name=k.n AND u.kind=k.k AND u.slot=0"
         ));
     });
-    script.answer(|script| script.push("SELECT ROW_COUNT()"));
-    script.commit()
+    script.statement(|script| script.push("SELECT ROW_COUNT() INTO @tag_lock_rows"));
+    script.commit("@tag_lock_rows")
 }
 
 /// Deletes lanes that nobody has used for `age` microseconds. One row each, by its primary key.

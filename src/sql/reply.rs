@@ -2,7 +2,7 @@
 //!
 //! `GRANTED,…;NOW;POSITION STATUS MINE FENCE REMAINING PREVIOUS COUNT WANTED [CLIENT],POSITION …`: positions instead
 //! of names keep it small, so that a client that does not read it cannot block the server inside
-//! the transaction. A row that does not exist, or was skipped, is left out.
+//! the transaction. A row that does not exist, or was skipped, is left out, or only its position stands there.
 //!
 //! The rows are as they were before the batch; but of a counter whose operation is granted, `PREVIOUS` and `COUNT` are what
 //! they become.
@@ -50,6 +50,8 @@ pub(crate) struct Reply {
     pub(crate) server_now: i64,
     /// By position in the batch; `None` where there is no such row.
     pub(crate) rows: Vec<Option<RowState>>,
+    /// By position: something was said, if only that there is no such row, or that it was skipped.
+    pub(crate) listed: Vec<bool>,
 }
 
 impl Reply {
@@ -59,12 +61,19 @@ impl Reply {
         let (now, list) = text.split_once(';')?;
         let server_now = now.parse().ok()?;
         let mut rows: Vec<Option<RowState>> = vec![None; operations];
+        let mut listed = vec![false; operations];
         for entry in list.split(',').filter(|entry| !entry.is_empty()) {
             let mut fields = entry.split(' ');
             let position: usize = fields.next()?.parse().ok()?;
+            if std::mem::replace(listed.get_mut(position)?, true) {
+                return None;
+            }
+            let Some(status) = fields.next() else {
+                continue;
+            };
             let state = RowState {
                 granted: None,
-                status: fields.next()?.parse().ok()?,
+                status: status.parse().ok()?,
                 mine: fields.next()? == "1",
                 fence: fields.next()?.parse().ok()?,
                 remaining: fields.next()?.parse().ok()?,
@@ -76,10 +85,7 @@ impl Reply {
             if fields.next().is_some() {
                 return None;
             }
-            let slot = rows.get_mut(position)?;
-            if slot.replace(state).is_some() {
-                return None;
-            }
+            rows[position] = Some(state);
         }
         for position in granted.split(',').filter(|position| !position.is_empty()) {
             let position: usize = position.parse().ok()?;
@@ -88,7 +94,11 @@ impl Reply {
                 return None;
             }
         }
-        Some(Self { server_now, rows })
+        Some(Self {
+            server_now,
+            rows,
+            listed,
+        })
     }
 }
 
@@ -120,6 +130,13 @@ mod tests {
     }
 
     #[test]
+    fn what_is_skipped_is_told_from_what_is_not_mentioned() {
+        let reply = Reply::decode("2;17;1,2 1 0 99 -5 3 4 0", 3).expect("a reply");
+        assert_eq!(reply.rows[..2], [None, None]);
+        assert_eq!(reply.listed, [false, true, true]);
+    }
+
+    #[test]
     fn cut_doubled_or_foreign_texts_are_refused() {
         for text in [
             "",
@@ -130,6 +147,9 @@ mod tests {
             ";17;0 1 0 99 -5 3 4 0 0 0",
             ";17;0 1 0 99 -5 3 4 0 x",
             ";17;2 1 0 99 -5 3 4 0",
+            ";17;2",
+            ";17;0,0",
+            ";17;x",
             ";17;0 1 0 99 -5 3 4 0,0 1 0 99 -5 3 4 0",
             ";x;",
             "x;17;0 1 0 99 -5 3 4 0",
@@ -137,6 +157,7 @@ mod tests {
             // Granted, and not there.
             "1;17;0 1 0 99 -5 3 4 0",
             "2;17;0 1 0 99 -5 3 4 0",
+            "0;17;0",
         ] {
             assert_eq!(Reply::decode(text, 2), None, "{text:?}");
         }

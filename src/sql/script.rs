@@ -2,19 +2,42 @@
 //!
 //! # What spares the server time
 //!
-//! MariaDB runs a transaction as one compound statement, so that it answers once in front of the `COMMIT` instead of
+//! MariaDB runs a transaction as one compound statement, so that it answers once behind the `COMMIT` instead of
 //! after each statement, and statements without lists as prepared ones, which it parsed when the session first
 //! sent them. Both together: 1,280 microseconds for one acquire become 960, where one `UPDATE` with its commit
 //! takes 740 (MariaDB 10.11, medians of one run). MySQL has neither: its `EXECUTE` takes user variables only.
 //! <https://mariadb.com/kb/en/begin-end/>, <https://mariadb.com/kb/en/execute-statement/>.
 
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::dialect::Dialect;
 use super::list::{List, Query};
 use super::prepared::Prepared;
 use crate::mutant::{self, Mutant};
 use crate::stripe::Stripe;
+
+/// A transaction as one text, with its `COMMIT` and the query that answers behind it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub(crate) sql: String,
+    pub(crate) proof: Proof,
+}
+
+/// What says that a packet was committed, or that it was not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// Each statement is answered: that of the `COMMIT` stands here among the server's results.
+    Result(usize),
+    /// There is an answer only behind the `COMMIT`. As long as [`MARK`] is another number, the packet has not come so far.
+    Mark(u64),
+}
+
+/// Asks for the mark of the last packet that came to its `COMMIT`.
+pub(crate) const MARK: &str = "SELECT @tag_lock_mark";
+
+/// No two packets of a process have the same mark, and so no two of a session.
+static NEXT_MARK: AtomicU64 = AtomicU64::new(1);
 
 /// A text of several statements while it is written.
 pub(super) struct Script<'p> {
@@ -70,20 +93,28 @@ impl<'p> Script<'p> {
         self.sql
     }
 
-    /// Ends the transaction; the text, and the position of the `COMMIT`'s result among the server's results.
-    pub(super) fn commit(mut self) -> (String, usize) {
-        if self.dialect.has_compound_statements() {
-            self.push(";END");
-            self.results += 1;
-        }
-        self.push(";COMMIT");
+    /// Commits, and then answers with what the expression `answer` comes to.
+    pub(super) fn commit(mut self, answer: &str) -> Packet {
+        // Writing to a String cannot fail.
+        let proof = if self.dialect.has_compound_statements() {
+            let mark = NEXT_MARK.fetch_add(1, Ordering::Relaxed);
+            let end = format_args!(";SET @tag_lock_mark={mark};COMMIT;SELECT {answer};END");
+            let _ = self.sql.write_fmt(end);
+            Proof::Mark(mark)
+        } else {
+            let _ = write!(self.sql, ";COMMIT;SELECT {answer}");
+            Proof::Result(self.results)
+        };
         if !self.dialect.bounds_idle_transactions() {
             self.push(";SET wait_timeout=28800");
         }
         if !self.preparation.is_empty() {
             self.sql.insert_str(0, &self.preparation);
         }
-        (self.sql, self.results)
+        Packet {
+            sql: self.sql,
+            proof,
+        }
     }
 
     pub(super) fn push(&mut self, text: &str) {
@@ -119,12 +150,6 @@ impl<'p> Script<'p> {
         self.write(write);
     }
 
-    /// Writes a query, which the server answers with rows.
-    pub(super) fn answer(&mut self, write: impl FnOnce(&mut Self)) {
-        self.results += 1;
-        self.write(write);
-    }
-
     fn write(&mut self, write: impl FnOnce(&mut Self)) {
         if self.sql.len() > self.opening {
             self.push(";");
@@ -151,6 +176,11 @@ impl<'p> Script<'p> {
     pub(super) fn varies(&mut self) {
         debug_assert!(self.arguments.as_deref().unwrap_or_default().is_empty());
         self.arguments = None;
+    }
+
+    /// Whether lists can be taken apart by the numbers of their rows.
+    pub(super) fn has_sequences(&self) -> bool {
+        self.dialect == Dialect::MariaDb { sequences: true }
     }
 
     /// What stands before each row of a list.

@@ -87,9 +87,10 @@ impl Verb {
             // A lease that has ended is not revived.
             Self::Renew => "t.holder=v.d AND t.status=1 AND t.fence=v.f AND t.deadline>{at}".into(),
             Self::ForceRelease => "t.status<>0 AND t.fence=v.f".into(),
-            Self::Count if mutant::on(Mutant::RangeUnchecked) => "1".into(),
+            Self::Count if mutant::on(Mutant::RangeUnchecked) => "t.slot=0".into(),
             Self::Count => format!("{VALUE} BETWEEN v.l AND v.u"),
-            Self::Want | Self::Touch => "1".into(),
+            // If it is there.
+            Self::Want | Self::Touch => "t.slot=0".into(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What is raced: each scenario's cells, and how a slice of one is measured.
 
+mod connections;
 mod distance;
 mod growth;
 mod handoff;
@@ -37,6 +38,7 @@ enum Kind {
     OneProcess { work: Work, names: Names },
     Headline { waves: u32 },
     Processes { names: Names },
+    Connections { clients: usize },
     Handoff,
     Distance { delay: Duration },
     StalledClient,
@@ -55,13 +57,14 @@ enum Growth {
 }
 
 /// The names of all scenarios, in the order of the table.
-pub const SCENARIOS: [&str; 10] = [
+pub const SCENARIOS: [&str; 11] = [
     "uncontended",
     "pairs",
     "hot_lock",
     "hot_counter",
     "headline",
     "processes",
+    "connections",
     "handoff",
     "distance",
     "stalled_client",
@@ -151,6 +154,21 @@ pub fn cells(scenario: &'static str, quick: bool) -> Vec<Cell> {
                 })
                 .collect()
         }
+        "connections" => {
+            let clients: &[usize] = if quick { &[50] } else { &[50, 150] };
+            clients
+                .iter()
+                .map(|clients| {
+                    let variant = format!("{clients} clients");
+                    cell(
+                        variant,
+                        8 * clients,
+                        1,
+                        Kind::Connections { clients: *clients },
+                    )
+                })
+                .collect()
+        }
         "handoff" => vec![cell(String::new(), 1, 2, Kind::Handoff)],
         "distance" => {
             let delays: &[u64] = if quick {
@@ -225,6 +243,9 @@ const QUICK: [&str; 7] = [
     "floor-round-trip",
 ];
 
+/// The contestants whose many connections are looked at.
+const CONNECTIONS: [&str; 4] = ["tag-lock", "article-v3", "unique-insert", "get-lock"];
+
 impl Cell {
     /// Whether a contestant has a meaning here; with `quick`, whether it is also worth its time.
     pub fn admits(&self, profile: &Profile, quick: bool) -> bool {
@@ -240,6 +261,7 @@ impl Cell {
             } => lock,
             Kind::OneProcess { .. } => profile.name != "floor-bulk" || self.tasks > 1,
             Kind::Processes { .. } | Kind::StalledClient => lock && kept,
+            Kind::Connections { .. } => CONNECTIONS.contains(&profile.name),
             Kind::Handoff => lock,
             Kind::Distance { .. } => profile.mysql && kept && profile.name != "floor-bulk",
             // The versions share a table; one of them is enough. `unique-insert` keeps no free rows.
@@ -261,6 +283,9 @@ impl Cell {
             Kind::Headline { waves } => headline::slice(stage, entry, waves).await,
             Kind::Processes { names } => {
                 processes::slice(stage, entry, names, self.tasks, self.processes).await
+            }
+            Kind::Connections { clients } => {
+                connections::slice(stage, entry, clients, self.tasks).await
             }
             Kind::Handoff => handoff::slice(stage, entry).await,
             Kind::Distance { delay } => distance::slice(stage, entry, delay, self.tasks).await,

@@ -1,0 +1,49 @@
+//! `connections`: many clients with few tasks each, and so as many connections that are busy at once.
+
+use tokio::task::JoinSet;
+
+use crate::contestants::Result;
+use crate::contestants::roster::Entry;
+use crate::heat::Heat;
+use crate::names::Names;
+use crate::slice::Slice;
+use crate::stage::{Stage, watch};
+use crate::tally::Tally;
+
+pub(super) async fn slice(
+    stage: &mut Stage,
+    entry: &Entry,
+    clients: usize,
+    tasks: usize,
+) -> Result<Slice> {
+    let arena = stage.arena_for(clients);
+    let mut racers = Vec::new();
+    for _ in 0..clients {
+        racers.push(entry.open(&arena, tasks / clients).await?);
+    }
+    let all = stage.heat(&entry.profile, super::PAIR, Names::Own, tasks);
+    let mut heats = JoinSet::new();
+    for (racer, client) in racers.iter().zip(0..) {
+        heats.spawn(racer.heat(Heat {
+            tasks: tasks / clients,
+            process: client,
+            ..all
+        }));
+    }
+    let (tallies, status) = tokio::join!(
+        heats.join_all(),
+        watch(&mut stage.observer, all.start, all.end)
+    );
+    let mut total = Tally::default();
+    tallies.into_iter().for_each(|tally| total.merge(tally));
+    let closing: JoinSet<()> = racers.into_iter().map(|racer| racer.close()).collect();
+    closing.join_all().await;
+    stage.settle().await?;
+    Ok(Slice::new(
+        &entry.profile,
+        total,
+        status?,
+        stage.idle,
+        all.end - all.start,
+    ))
+}
