@@ -22,6 +22,7 @@ use sqlx::{AssertSqlSafe, Connection, Row};
 use tag_lock::{LockClient, LockGuard};
 use tokio::task::unconstrained;
 
+use self::support::packets::statements_of;
 use self::support::proxy::{Command, Fault, Gate, Hold, Proxy, once};
 use self::support::{TestDatabase, eventually, number, run};
 
@@ -337,7 +338,7 @@ async fn plans(rows: usize, batch: usize) {
         let sql = command.sql.unwrap_or_default();
         if sql.contains(";COMMIT") && !sql.starts_with("INSERT INTO t_tag_lock_lane") {
             let known = prepared.entry(command.connection).or_default();
-            statements.extend(split(&sql, known));
+            statements.extend(statements_of(&sql, known));
         }
     }
     let sequence = "seq_0_to_1023 v";
@@ -485,53 +486,6 @@ async fn check_plan(connection: &mut MySqlConnection, sql: &str) -> usize {
         assert_eq!(column("key_len"), whole, "{shown}");
     }
     reads
-}
-
-/// The statements of a packet that read a table, in full where they were `prepared` before.
-fn split(packet: &str, prepared: &mut HashMap<String, String>) -> Vec<String> {
-    let mut statements = vec![String::new()];
-    let mut quoted = false;
-    for character in packet.chars() {
-        quoted ^= character == '\'';
-        match (character, quoted) {
-            (';', false) => statements.push(String::new()),
-            _ => statements.last_mut().unwrap().push(character),
-        }
-    }
-    let mut whole = Vec::new();
-    for sql in statements {
-        let sql = sql.trim_start_matches("BEGIN NOT ATOMIC ");
-        if let Some((name, text)) = word_behind(sql, "PREPARE ") {
-            let text = text
-                .strip_prefix("FROM '")
-                .and_then(|text| text.strip_suffix('\''));
-            prepared.insert(name.to_owned(), text.unwrap().replace("''", "'"));
-        } else if let Some((name, arguments)) = word_behind(sql, "EXECUTE ") {
-            let arguments = arguments.strip_prefix("USING ").unwrap();
-            let mut text = prepared[name].clone();
-            for argument in arguments.split(',') {
-                assert!(text.contains('?'), "{sql}: {text}");
-                text = text.replacen('?', argument, 1);
-            }
-            assert!(!text.contains('?'), "{sql}: {text}");
-            whole.push(text);
-        } else {
-            whole.push(sql.to_owned());
-        }
-    }
-    // The number of the batch is written by the key of its lane, which a plan does not show.
-    let number = "INSERT INTO t_tag_lock_lane";
-    whole.retain(|sql| {
-        let answer = sql.starts_with("SELECT CONCAT(@tag_lock_granted");
-        let ends = sql == "COMMIT" || sql == "END";
-        !sql.starts_with("SET ") && !sql.starts_with(number) && !answer && !ends
-    });
-    whole
-}
-
-/// What stands behind `start`: a word, and the rest.
-fn word_behind<'s>(sql: &'s str, start: &str) -> Option<(&'s str, &'s str)> {
-    sql.strip_prefix(start)?.split_once(' ')
 }
 
 fn name(row: usize) -> String {

@@ -9,6 +9,7 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
@@ -17,6 +18,8 @@ use sqlx::mysql::MySqlConnection;
 use tag_lock::LockClient;
 use tokio::sync::Mutex;
 
+use self::support::packets::statements_of;
+use self::support::proxy::Proxy;
 use self::support::{TestDatabase, connected, eventually, number, patient, run, server_deadlocks};
 
 const CLIENTS: usize = 4;
@@ -28,7 +31,7 @@ fn names() -> Vec<String> {
     let mut names = vec![String::new(); STRIPES];
     let mut missing = STRIPES;
     for name in (0..).map(|number| format!("name {number}")) {
-        let place = &mut names[crc32fast::hash(name.as_bytes()) as usize % STRIPES];
+        let place = &mut names[stripe_of(&name)];
         if place.is_empty() {
             *place = name;
             missing -= 1;
@@ -42,7 +45,11 @@ fn names() -> Vec<String> {
 
 /// A client whose requests all share the packets of one lane.
 async fn one_lane(database: &TestDatabase) -> LockClient {
-    connected(patient(&database.url).lanes(1)).await
+    one_lane_at(&database.url).await
+}
+
+async fn one_lane_at(url: &str) -> LockClient {
+    connected(patient(url).lanes(1)).await
 }
 
 /// Adds to all counters at once, in the order of the names.
@@ -121,6 +128,77 @@ async fn a_batch_that_waits_holds_lower_stripes_only() {
     run(&mut foreign, "ROLLBACK").await;
     adding.await.unwrap();
     database.remove().await;
+}
+
+#[tokio::test]
+async fn a_row_is_left_alone_as_long_as_its_stripe_is_locked() {
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    proxy.record(true);
+    let mut prepared = HashMap::new();
+    let mut recorded = || -> Vec<String> {
+        let recorded = proxy
+            .take_recorded()
+            .into_iter()
+            .filter_map(|command| command.sql);
+        recorded
+            .flat_map(|sql| statements_of(&sql, &mut prepared))
+            .collect()
+    };
+    let client = one_lane_at(&proxy.url(&database.url)).await;
+    let names = &names()[..10];
+    add_all(&client, names).await;
+    // One row, and several.
+    for names in [&names[..1], names] {
+        recorded();
+        add_all(&client, names).await;
+        let mut statements = recorded();
+        statements.retain(|sql| {
+            sql.contains("FROM t_tag_lock s ") || sql.contains("STRAIGHT_JOIN t_tag_lock s ")
+        });
+        assert!(!statements.is_empty(), "stripes are taken with their rows");
+        let mut holder = database.connection().await;
+        for sql in statements {
+            let named = |name: &&String| sql.contains(&hex(name));
+            let named: Vec<&String> = names.iter().filter(named).collect();
+            let held = named.last().expect("it names a row");
+            run(&mut holder, "START TRANSACTION").await;
+            assert!(is_free(&mut holder, stripe_of(held)).await);
+            let mut taker = database.connection().await;
+            run(
+                &mut taker,
+                "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+            )
+            .await;
+            run(&mut taker, "START TRANSACTION").await;
+            run(&mut taker, &sql).await;
+            let mut looker = database.connection().await;
+            for name in &named {
+                let free = is_row_free(&mut looker, name).await;
+                assert_eq!(free, name == held, "{name:?} of {}: {sql}", named.len());
+            }
+            run(&mut holder, "ROLLBACK").await;
+        }
+    }
+    database.remove().await;
+}
+
+fn stripe_of(name: &str) -> usize {
+    crc32fast::hash(name.as_bytes()) as usize % STRIPES
+}
+
+/// As it stands in a packet.
+fn hex(name: &str) -> String {
+    name.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether nobody else has locked a counter's row.
+async fn is_row_free(connection: &mut MySqlConnection, name: &str) -> bool {
+    let sql = format!(
+        "SELECT COUNT(*) FROM (SELECT 1 FROM t_tag_lock WHERE lock_name = '{name}' \
+         AND kind = 2 AND slot = 0 LIMIT 1 FOR UPDATE SKIP LOCKED) k"
+    );
+    number(connection, &sql).await == 1
 }
 
 /// Whether nobody else has locked the stripe's row.

@@ -160,7 +160,10 @@ impl<'p> Script<'p> {
         let arguments = self.arguments.take().filter(|some| !some.is_empty());
         if let (Some(arguments), Some(prepared)) = (arguments, &mut self.prepared) {
             let text = self.sql.split_off(start);
-            let (number, new) = prepared.number(&text);
+            let Some((number, new)) = prepared.number(&text) else {
+                self.fill_in(&text, &arguments);
+                return;
+            };
             if new {
                 // No byte of it is a user's.
                 let text = text.replace('\'', "''");
@@ -169,6 +172,17 @@ impl<'p> Script<'p> {
             }
             // Writing to a String cannot fail.
             let _ = write!(self.sql, "EXECUTE tag_lock_{number} USING {arguments}");
+        }
+    }
+
+    /// Writes a text with its parameters in their places. No literal has a comma in it.
+    fn fill_in(&mut self, text: &str, arguments: &str) {
+        let mut arguments = arguments.split(',');
+        for (position, part) in text.split('?').enumerate() {
+            if position > 0 {
+                self.literal(arguments.next().unwrap_or_default());
+            }
+            self.push(part);
         }
     }
 

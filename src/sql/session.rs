@@ -22,6 +22,8 @@ pub(crate) const WHO: &str = "SELECT VERSION(),CONNECTION_ID(),@@max_allowed_pac
 /// - `lock_wait_timeout`: does not queue behind an `ALTER TABLE` for ever.
 /// - what a server may have set for people at a prompt (`sql_safe_updates`, `sql_select_limit`,
 ///   `completion_type`, `max_statement_time`) is taken back.
+/// - MySQL's hypergraph optimizer, where somebody has switched it on: it may scan a table in place of looking up each row,
+///   and so lock rows that nobody named.
 /// - `net_write_timeout`: a client that does not read holds nothing for long.
 pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
     let autocommit = match commit {
@@ -37,6 +39,12 @@ pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
     );
     if dialect.bounds_idle_transactions() {
         sql.push_str(",idle_transaction_timeout=1,max_statement_time=0");
+    } else {
+        // Not every version knows the word.
+        sql.push_str(
+            ",optimizer_switch=IF(LOCATE('hypergraph_optimizer=on',@@optimizer_switch),\
+             'hypergraph_optimizer=off',@@optimizer_switch)",
+        );
     }
     sql
 }

@@ -12,6 +12,7 @@
 )]
 
 pub mod lateness;
+pub mod packets;
 pub mod proxy;
 
 use std::process::{Child, Command, Stdio};
