@@ -150,10 +150,12 @@ async fn rounds(mut stage: Stage, cells: &[Cell], roster: &[Entry], options: &Op
                 }
             }
         }
-        // Nobody always follows the same one, whose leavings the server may still be clearing away.
+        // Nobody always follows the same one, whose leavings the server may still be clearing away: every second round
+        // goes the other way round.
         for cell in &mut heats {
             let step = cell.len() / options.rounds;
             cell.rotate_left(step);
+            cell.reverse();
         }
     }
     progress.finish();
