@@ -343,13 +343,18 @@ impl Lane {
             return batch;
         }
         self.crowded = CROWDED;
-        let mut listed = reply.listed.iter();
-        let mut is_listed = || listed.next() == Some(&true);
-        let (batch, passed) = batch.into_iter().partition(|_| is_listed());
-        let mut listed = reply.listed.iter();
-        reply.rows.retain(|_| listed.next() == Some(&true));
+        let rows = std::mem::take(&mut reply.rows);
+        let (mut listed, mut passed) = (Vec::new(), Vec::new());
+        for ((group, row), is_listed) in batch.into_iter().zip(rows).zip(&reply.listed) {
+            if *is_listed {
+                listed.push(group);
+                reply.rows.push(row);
+            } else {
+                passed.push(group);
+            }
+        }
         self.put_back(passed);
-        batch
+        listed
     }
 
     /// Ends the groups of a batch that was committed.

@@ -293,19 +293,15 @@ impl<'l> Part<'l> {
             let Some(column) = self.list.columns.find(letter) else {
                 continue;
             };
-            match table {
+            let packed = match table {
                 Table::Values(columns) if columns.contains(&column) => continue,
-                Table::Sequence(packed) => {
-                    script.push(&template[done..at]);
-                    match packed.iter().find(|(packed, _)| *packed == column) {
-                        Some((_, packed)) => packed.cut(script),
-                        None => script.argument(self.constant(column).unwrap_or("0")),
-                    }
-                }
-                _ => {
-                    script.push(&template[done..at]);
-                    script.argument(self.constant(column).unwrap_or("0"));
-                }
+                Table::Sequence(packed) => packed.iter().find(|(packed, _)| *packed == column),
+                _ => None,
+            };
+            script.push(&template[done..at]);
+            match packed {
+                Some((_, packed)) => packed.cut(script),
+                None => script.argument(self.constant(column).unwrap_or("0")),
             }
             done = at + 3;
         }
