@@ -28,6 +28,7 @@ fn rows(number: usize, operation: impl Fn() -> Operation) -> Vec<RowOperation> {
             key: RowKey::lock(Name::new(&format!("order:{number:08}")).expect("a name")),
             operation: operation(),
             create: false,
+            queue: false,
         })
         .collect()
 }
@@ -76,18 +77,18 @@ fn len(packet: &Packet) -> u64 {
 }
 
 #[test]
-fn a_packet_for_one_lock_is_four_prepared_statements() {
+fn a_packet_for_one_lock_is_three_prepared_statements() {
     for (what, rows) in [("acquire", rows(1, acquire)), ("release", rows(1, release))] {
         let mut prepared = Prepared::default();
         let first = write(&rows, &mut prepared);
-        assert_eq!(first.sql.matches("PREPARE").count(), 4, "{}", first.sql);
+        assert_eq!(first.sql.matches("PREPARE").count(), 3, "{}", first.sql);
         let (allocations, packet) = allocations(|| write(&rows, &mut prepared));
         assert!(matches!(packet.proof, Proof::Mark(_)), "{}", packet.sql);
-        assert_eq!(packet.sql.matches("EXECUTE").count(), 4, "{}", packet.sql);
+        assert_eq!(packet.sql.matches("EXECUTE").count(), 3, "{}", packet.sql);
         let statements = packet.sql.replace("';'", "").matches(';').count();
-        assert_eq!(statements, 7, "{}", packet.sql);
-        at_most(&format!("bytes of one {what}"), len(&packet), 600);
-        at_most(&format!("allocations of one {what}"), allocations, 52);
+        assert_eq!(statements, 6, "{}", packet.sql);
+        at_most(&format!("bytes of one {what}"), len(&packet), 520);
+        at_most(&format!("allocations of one {what}"), allocations, 20);
     }
 }
 
@@ -106,8 +107,8 @@ fn what_is_prepared_does_not_depend_on_the_size_of_a_batch() {
 #[test]
 fn a_further_row_of_a_packet_is_two_lookups() {
     for (what, operation, limit) in [
-        ("acquire", acquire as fn() -> Operation, 180),
-        ("release", release, 180),
+        ("acquire", acquire as fn() -> Operation, 130),
+        ("release", release, 160),
     ] {
         let (few, many) = (rows(100, operation), rows(200, operation));
         let mut prepared = Prepared::default();
@@ -118,7 +119,7 @@ fn a_further_row_of_a_packet_is_two_lookups() {
         let bytes = len(&packet_many) - len(&packet_few);
         at_most(&format!("bytes of 100 more {what}s"), bytes, 100 * limit);
         let more = allocations_many - allocations_few;
-        at_most(&format!("allocations of 100 more {what}s"), more, 60);
+        at_most(&format!("allocations of 100 more {what}s"), more, 10);
     }
 }
 

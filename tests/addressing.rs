@@ -350,11 +350,8 @@ async fn plans(rows: usize, batch: usize) {
             .count()
     );
     for part in [
-        // The decision, behind the stripes and with stripes that were locked before; acquire, release, renewal, release by
-        // force, want, counter; creation.
-        "@tag_lock_granted,@tag_lock_rows FROM v STRAIGHT_JOIN t_tag_lock s ",
+        // The decision; acquire, release, renewal, release by force, want, counter; creation; stripes.
         "@tag_lock_granted,@tag_lock_rows FROM v STRAIGHT_JOIN t_tag_lock t ",
-        "@tag_lock_granted,@tag_lock_rows FROM t_tag_lock s ",
         "@tag_lock_granted,@tag_lock_rows FROM t_tag_lock t ",
         "UPDATE t_tag_lock t SET t.modify_time=UTC_TIMESTAMP(6),t.fence=GREATEST(",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.fence=GREATEST(",

@@ -45,6 +45,7 @@ struct Stage {
     worker: Worker,
     client: LockClient,
     names: Vec<String>,
+    rounds: AtomicU64,
     connection: Mutex<MySqlConnection>,
     lateness: Lateness,
 }
@@ -69,6 +70,7 @@ impl Stage {
             worker: Worker(spawn_worker("stall_worker", &variables)),
             client: database.client().await,
             names: names("other"),
+            rounds: AtomicU64::new(0),
             connection: Mutex::new(database.connection().await),
             lateness: Lateness::watch(),
             proxy,
@@ -98,7 +100,7 @@ impl Stage {
         .await;
     }
 
-    /// Locks, releases and counts on every stripe; how long the slowest of them took, without what the machine was
+    /// Locks, releases and counts a name that exists and one that does not on every stripe; how long the slowest of them took, without what the machine was
     /// late by.
     async fn others_go_on(&self) -> Duration {
         let before = self.lateness.so_far();
@@ -108,7 +110,9 @@ impl Stage {
 
     async fn all_others(&self) -> Duration {
         let client = &self.client;
-        let operations = self.names.iter().map(async |name| {
+        let round = self.rounds.fetch_add(1, Relaxed);
+        let new = names(&format!("other, round {round},"));
+        let operations = self.names.iter().zip(&new).map(async |(name, new)| {
             let begun = Instant::now();
             let guard = client.lock(name).try_acquire().await.unwrap();
             guard
@@ -117,6 +121,7 @@ impl Stage {
                 .await
                 .unwrap();
             client.counter(name).add(1).await.unwrap();
+            client.counter(new).add(1).await.unwrap();
             begun.elapsed()
         });
         let slowest = join_all(operations).await.into_iter().max();
@@ -283,32 +288,32 @@ async fn stall_worker() {
     });
     let url = std::env::var("STALL_URL").unwrap();
     let client = LockClient::connect(&url).await.unwrap();
-    let names = names("stopped");
     // What was killed may fail; what matters is that it is at work whenever it can be.
-    let work = names.iter().map(async |name| {
-        loop {
-            if let Ok(guard) = client.lock(name).acquire().await {
+    let work = (0..STRIPES).map(async |stripe| {
+        let name = name_of("stopped", stripe);
+        for round in 0_u64.. {
+            if let Ok(guard) = client.lock(&name).acquire().await {
                 let _ = guard.release().await;
             }
-            let _ = client.counter(name).add(1).await;
+            // A name that exists, and one that does not and needs its stripe.
+            let _ = client.counter(&name).add(1).await;
+            let new = name_of(&format!("stopped, round {round},"), stripe);
+            let _ = client.counter(&new).add(1).await;
         }
     });
-    join_all::<_>(work)
-        .await
-        .into_iter()
-        .for_each(|never: ()| never);
+    join_all(work).await;
 }
 
 /// A name of each stripe.
 fn names(prefix: &str) -> Vec<String> {
-    let name_of = |stripe| {
-        (0..)
-            .map(|number| format!("{prefix} {number}"))
-            .find(|name| crc32fast::hash(name.as_bytes()) % STRIPES == stripe)
-    };
-    (0..STRIPES)
-        .map(|stripe| name_of(stripe).unwrap())
-        .collect()
+    (0..STRIPES).map(|stripe| name_of(prefix, stripe)).collect()
+}
+
+fn name_of(prefix: &str, stripe: u32) -> String {
+    (0..)
+        .map(|number| format!("{prefix} {number}"))
+        .find(|name| crc32fast::hash(name.as_bytes()) % STRIPES == stripe)
+        .unwrap()
 }
 
 /// Up to so many microseconds: moments are random, nothing depends on them.

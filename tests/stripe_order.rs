@@ -1,5 +1,5 @@
-//! Stripes that are waited for are locked in ascending order, however a batch is shuffled: packets of several clients that
-//! want all of them wait for each other, and never in a circle.
+//! Stripes are locked in ascending order, however a batch is shuffled: packets of several clients that want all of them wait
+//! for each other, and never in a circle. Who need not wait for a stripe does not.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,17 +9,16 @@
 
 mod support;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use rand::seq::SliceRandom;
 use sqlx::mysql::MySqlConnection;
-use tag_lock::LockClient;
+use tag_lock::{LockClient, LockGuard};
 use tokio::sync::Mutex;
 
-use self::support::packets::statements_of;
-use self::support::proxy::Proxy;
+use self::support::proxy::{Command, Fault, Gate, Hold, Proxy, once};
 use self::support::{TestDatabase, connected, eventually, number, patient, run, server_deadlocks};
 
 const CLIENTS: usize = 4;
@@ -91,20 +90,17 @@ async fn a_batch_that_waits_holds_lower_stripes_only() {
     const HELD: usize = 50;
     let database = TestDatabase::new().await;
     let client = one_lane(&database).await;
+    // The lane is open; the rows are to be created.
+    client.counter("other").add(1).await.unwrap();
     let mut names = names();
-    // The rows exist, and the lane is open.
-    add_all(&client, &names).await;
     let mut foreign = database.connection().await;
     let looker = Mutex::new(database.connection().await);
     run(&mut foreign, "START TRANSACTION").await;
     assert!(is_free(&mut foreign, HELD).await);
     let adding = tokio::spawn(async move {
-        for _ in 0..3 {
-            names.shuffle(&mut rand::rng());
-            add_all(&client, &names).await;
-        }
+        names.shuffle(&mut rand::rng());
+        add_all(&client, &names).await;
     });
-    // What waits for nothing takes the others in passing. Then a batch waits, with all that was asked for meanwhile.
     let seen = AtomicUsize::new(0);
     eventually(
         "the batch holds lower stripes, and none above",
@@ -130,75 +126,87 @@ async fn a_batch_that_waits_holds_lower_stripes_only() {
     database.remove().await;
 }
 
+/// What exists is locked by itself: only who creates a row, or comes where others are, waits for a stripe.
 #[tokio::test]
-async fn a_row_is_left_alone_as_long_as_its_stripe_is_locked() {
+async fn rows_that_exist_need_no_stripe() {
     let database = TestDatabase::new().await;
-    let proxy = Proxy::before(&database.url).await.unwrap();
-    proxy.record(true);
-    let mut prepared = HashMap::new();
-    let mut recorded = || -> Vec<String> {
-        let recorded = proxy
-            .take_recorded()
-            .into_iter()
-            .filter_map(|command| command.sql);
-        recorded
-            .flat_map(|sql| statements_of(&sql, &mut prepared))
-            .collect()
-    };
-    let client = one_lane_at(&proxy.url(&database.url)).await;
+    let client = one_lane(&database).await;
     let names = &names()[..10];
     add_all(&client, names).await;
-    // One row, and several.
-    for names in [&names[..1], names] {
-        recorded();
-        add_all(&client, names).await;
-        let mut statements = recorded();
-        statements.retain(|sql| {
-            sql.contains("FROM t_tag_lock s ") || sql.contains("STRAIGHT_JOIN t_tag_lock s ")
-        });
-        assert!(!statements.is_empty(), "stripes are taken with their rows");
-        let mut holder = database.connection().await;
-        for sql in statements {
-            let named = |name: &&String| sql.contains(&hex(name));
-            let named: Vec<&String> = names.iter().filter(named).collect();
-            let held = named.last().expect("it names a row");
-            run(&mut holder, "START TRANSACTION").await;
-            assert!(is_free(&mut holder, stripe_of(held)).await);
-            let mut taker = database.connection().await;
-            run(
-                &mut taker,
-                "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-            )
-            .await;
-            run(&mut taker, "START TRANSACTION").await;
-            run(&mut taker, &sql).await;
-            let mut looker = database.connection().await;
-            for name in &named {
-                let free = is_row_free(&mut looker, name).await;
-                assert_eq!(free, name == held, "{name:?} of {}: {sql}", named.len());
-            }
-            run(&mut holder, "ROLLBACK").await;
-        }
+    let acquire_all = async || {
+        let acquired = names.iter().map(|name| client.lock(name).try_acquire());
+        let guards = join_all(acquired).await.into_iter();
+        guards.map(|guard| guard.unwrap().unwrap()).collect()
+    };
+    let release_all = async |guards: Vec<LockGuard>| {
+        let released = join_all(guards.into_iter().map(LockGuard::release)).await;
+        assert!(released.iter().all(Result::is_ok));
+    };
+    release_all(acquire_all().await).await;
+    let mut foreign = database.connection().await;
+    run(&mut foreign, "START TRANSACTION").await;
+    for stripe in 0..STRIPES {
+        assert!(is_free(&mut foreign, stripe).await);
     }
+    add_all(&client, names).await;
+    let guards = acquire_all().await;
+    for guard in &guards {
+        guard.extend(Duration::from_secs(60)).await.unwrap();
+    }
+    release_all(guards).await;
+    let fresh = tokio::spawn({
+        let client = client.clone();
+        async move { client.counter("fresh").add(1).await }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!fresh.is_finished(), "a row was created without its stripe");
+    run(&mut foreign, "ROLLBACK").await;
+    assert_eq!(fresh.await.unwrap().unwrap(), 1);
+    for name in names {
+        assert_eq!(client.counter(name).get().await.unwrap(), 2);
+    }
+    database.remove().await;
+}
+
+/// Where a row is locked for a moment by somebody who leaves it free, a lock is not refused.
+#[tokio::test]
+async fn a_row_that_is_locked_for_a_moment_is_tried_again() {
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    let client = one_lane_at(&proxy.url(&database.url)).await;
+    let first = client.lock("l").acquire().await.unwrap();
+    first.release().await.unwrap();
+    let mut foreign = database.connection().await;
+    let row =
+        "SELECT COUNT(*) FROM t_tag_lock WHERE lock_name='l' AND kind=1 AND slot=0 FOR UPDATE";
+    run(&mut foreign, "START TRANSACTION").await;
+    assert_eq!(number(&mut foreign, row).await, 1);
+    // Its second attempt has failed by then, behind the stripe, and it looks what there is.
+    let gate = Gate::new();
+    let hold = Fault::HoldCommand(Hold::Until(gate.clone()));
+    let looks = |command: &Command| {
+        let sql = String::from_utf8_lossy(command.sql().unwrap_or_default());
+        sql.starts_with("SELECT CONCAT(") && sql.contains("t_tag_lock")
+    };
+    proxy.on_command(once(looks, hold));
+    let acquiring = tokio::spawn({
+        let client = client.clone();
+        async move { client.lock("l").try_acquire().await }
+    });
+    gate.reached().await;
+    run(&mut foreign, "ROLLBACK").await;
+    gate.open();
+    let guard = acquiring.await.unwrap().unwrap();
+    guard
+        .expect("it was free all the time")
+        .release()
+        .await
+        .unwrap();
     database.remove().await;
 }
 
 fn stripe_of(name: &str) -> usize {
     crc32fast::hash(name.as_bytes()) as usize % STRIPES
-}
-
-/// As it stands in a packet.
-fn hex(name: &str) -> String {
-    name.bytes().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Whether nobody else has locked a counter's row.
-async fn is_row_free(connection: &mut MySqlConnection, name: &str) -> bool {
-    let sql = format!(
-        "SELECT COUNT(*) FROM (SELECT 1 FROM t_tag_lock WHERE lock_name = '{name}' \
-         AND kind = 2 AND slot = 0 LIMIT 1 FOR UPDATE SKIP LOCKED) k"
-    );
-    number(connection, &sql).await == 1
 }
 
 /// Whether nobody else has locked the stripe's row.

@@ -23,6 +23,7 @@ use crate::sql::packet::{self, Batch, Mode, RowOperation};
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::server_error::{LOCK_WAIT_TIMEOUT, Meaning, code_of};
 use crate::sql::session::Commit;
+use crate::stripe::STRIPES;
 use crate::telemetry;
 use crate::token::Token;
 
@@ -40,8 +41,11 @@ pub(super) const ROW_WAIT: Duration = Duration::from_secs(3);
 /// A stripe that is stuck this often in a row is somebody's who hangs: the batch goes round it.
 const STUCK: u32 = 2;
 
-/// How many packets wait for their stripes after one that found some of them locked: where others are, they come again.
-const CROWDED: u32 = 64;
+/// How many requests queue at a stripe after one that found its row locked: where others are, they come again.
+const CROWDED: u8 = 64;
+/// A row that is locked although its request has queued is one that a transaction of the application holds, or a packet that did not
+/// queue: that one is over in a moment. So often it is tried again.
+const SKIPPED: u32 = 2;
 
 /// After a batch of fewer requests a lane lets others run once before its next.
 const FEW: usize = 4;
@@ -68,8 +72,8 @@ pub(crate) struct Lane {
     conflicts: Backoff,
     /// How often in a row a stripe was waited for in vain.
     stuck: u32,
-    /// How many more packets wait for their stripes at once.
-    crowded: u32,
+    /// By stripe: how many more requests queue.
+    crowded: [u8; STRIPES as usize],
     /// Why there is no connection, as long as there is none.
     cause: Option<Error>,
     /// The rows that it is at, if others serve the same queue.
@@ -101,7 +105,7 @@ impl Lane {
             connecting: Backoff::connecting(),
             conflicts: Backoff::conflict(),
             stuck: 0,
-            crowded: 0,
+            crowded: [0; STRIPES as usize],
             cause: None,
             rows: Vec::new(),
             glance: false,
@@ -257,7 +261,7 @@ impl Lane {
         }
     }
 
-    async fn attempt(&mut self, mut batch: Vec<Group>) -> Attempt {
+    async fn attempt(&mut self, batch: Vec<Group>) -> Attempt {
         if let Err(cause) = self.connect().await {
             return Attempt::Offline(batch, cause);
         }
@@ -265,18 +269,21 @@ impl Lane {
         else {
             return Attempt::Offline(batch, Error::Closed);
         };
-        // Those of one stripe stand together: it is looked up once for all of them.
-        batch.sort_by_cached_key(|group| group.key.stripe());
-        let rows: Vec<RowOperation> = batch.iter().map(Group::row).collect();
+        let mut rows: Vec<RowOperation> = batch.iter().map(Group::row).collect();
         let number = registration.number + 1;
         let mode = match self.mode {
-            Mode::Wait if self.glance => Mode::Glance,
+            Mode::Wait if self.glance => Mode::Skip,
             // What is to be created needs its stripe.
             Mode::Wait if rows.iter().any(|row| row.create) => Mode::Skip,
-            Mode::Skip if self.crowded == 0 && rows.iter().all(RowOperation::can_try) => Mode::Try,
             mode => mode,
         };
-        self.crowded = self.crowded.saturating_sub(1);
+        if self.mode == Mode::Skip {
+            for row in &mut rows {
+                let crowded = &mut self.crowded[row.key.stripe().index()];
+                row.queue = *crowded > 0 || row.operation.second().is_some();
+                *crowded = crowded.saturating_sub(1);
+            }
+        }
         let not_after = self.shared.clock.ahead(self.shared.options.packet_limit);
         let packet = packet::write(
             &Batch {
@@ -303,13 +310,18 @@ impl Lane {
                 self.cause = None;
                 telemetry::batch(rows.len(), Moment::now().since(sent));
                 match text.and_then(|text| Reply::decode(&text, rows.len())) {
-                    Some(mut reply) => {
+                    Some(reply) => {
                         // It says when it was decided, which was before a row was waited for.
                         if mode != Mode::Wait {
                             self.shared.observe(&reply, sent);
                         }
-                        let batch = self.pass_on(batch, mode, &mut reply);
-                        self.conclude(batch, reply, not_after, sent).await;
+                        let ran = if reply.server_now > not_after {
+                            Ran::Late
+                        } else {
+                            Ran::Now
+                        };
+                        let batch = self.pass_on(batch, &rows, reply);
+                        self.conclude(batch, ran, sent).await;
                     }
                     // It was committed; what it did stands in the rows.
                     None => self.settle(batch, sent, number),
@@ -336,36 +348,43 @@ impl Lane {
         }
     }
 
-    /// What a packet that waits for nothing had to pass over has changed nothing, and runs again before all others, in one that
-    /// waits.
-    fn pass_on(&mut self, batch: Vec<Group>, mode: Mode, reply: &mut Reply) -> Vec<Group> {
-        if mode != Mode::Try || reply.listed.iter().all(|listed| *listed) {
+    /// What found its row locked, and has not queued for it, has changed nothing and runs again before all others; what comes after
+    /// it queues at once. Gives back the others, each with its row.
+    fn pass_on(
+        &mut self,
+        batch: Vec<Group>,
+        operations: &[RowOperation],
+        reply: Reply,
+    ) -> Vec<(Group, Option<RowState>)> {
+        let mut batch: Vec<_> = batch.into_iter().zip(reply.rows).collect();
+        if self.mode == Mode::Wait {
             return batch;
         }
-        self.crowded = CROWDED;
-        let rows = std::mem::take(&mut reply.rows);
-        let (mut listed, mut passed) = (Vec::new(), Vec::new());
-        for ((group, row), is_listed) in batch.into_iter().zip(rows).zip(&reply.listed) {
-            if *is_listed {
-                listed.push(group);
-                reply.rows.push(row);
-            } else {
-                passed.push(group);
+        let mut passed = Vec::new();
+        for ((group, row), operation) in batch.iter().zip(operations) {
+            let locked = match row {
+                None => !operation.queues() && !group.may_be_missing(),
+                // It had been taken to be missing.
+                Some(row) => group.create && !row.is_new(reply.server_now),
+            };
+            if locked {
+                self.crowded[group.key.stripe().index()] = CROWDED;
             }
+            passed.push(locked && row.is_none());
         }
-        self.put_back(passed);
-        listed
+        if passed.contains(&true) {
+            let mut passed = passed.into_iter();
+            let again = batch.extract_if(.., |_| passed.next() == Some(true));
+            let again: Vec<Group> = again.map(|(group, _)| group).collect();
+            self.put_back(again);
+        }
+        batch
     }
 
     /// Ends the groups of a batch that was committed.
-    async fn conclude(&mut self, batch: Vec<Group>, reply: Reply, not_after: i64, sent: Moment) {
-        let ran = if reply.server_now > not_after {
-            Ran::Late
-        } else {
-            Ran::Now
-        };
+    async fn conclude(&mut self, batch: Vec<(Group, Option<RowState>)>, ran: Ran, sent: Moment) {
         let mut skipped = Vec::new();
-        for (group, row) in batch.into_iter().zip(&reply.rows) {
+        for (group, row) in batch {
             // What is not there and need not be missing was skipped.
             if row.is_none() && (self.glance || !group.may_be_missing()) {
                 skipped.push(group);
@@ -382,8 +401,12 @@ impl Lane {
             self.put_back(skipped);
             return;
         };
-        for (group, row) in skipped.into_iter().zip(&reply.rows) {
-            if row.is_none() && group.create && self.has_stripe(&group.key).await {
+        for (mut group, row) in skipped.into_iter().zip(&reply.rows) {
+            let again = self.mode == Mode::Skip && group.skipped < SKIPPED;
+            if again && judge(&group.operation, row.as_ref()).is_open() {
+                group.skipped += 1;
+                self.put_back(vec![group]);
+            } else if row.is_none() && group.create && self.has_stripe(&group.key).await {
                 // It was there, and a purge has taken it since.
                 self.put_back(vec![group]);
             } else {
@@ -495,7 +518,7 @@ impl Lane {
         }
         let options = &self.shared.options;
         let limit = match self.mode {
-            Mode::Try | Mode::Skip | Mode::Glance => options.packet_limit,
+            Mode::Skip => options.packet_limit,
             // The server ends its wait for the row before: an outcome that is known.
             Mode::Wait => options.packet_limit + ROW_WAIT,
         };

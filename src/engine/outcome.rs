@@ -66,6 +66,13 @@ pub(crate) enum Verdict {
     Busy,
 }
 
+impl Verdict {
+    /// Whether an operation whose row was skipped may do something when it runs again: nothing in the row speaks against it.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self, Self::Busy | Self::Final(Outcome::Leased { .. }))
+    }
+}
+
 /// Judges `operation` by its row: as the batch found it and decided, or as it was read later.
 pub(crate) fn judge(operation: &Operation, row: Option<&RowState>) -> Verdict {
     let Some(row) = row else {

@@ -168,6 +168,7 @@ async fn answer(shared: &Shared, session: &mut Option<Session>, mut batch: Vec<L
                 key: key.clone(),
                 operation: Operation::Touch(Touch),
                 create: false,
+                queue: false,
             })
             .collect();
         match query(shared, session, &rows).await {
@@ -205,7 +206,6 @@ async fn query(
     let mut all = Reply {
         server_now: 0,
         rows: Vec::with_capacity(rows.len()),
-        listed: Vec::new(),
     };
     for rows in rows.chunks(super::lane::MAX_ROWS) {
         let sent = Moment::now();
@@ -216,7 +216,6 @@ async fn query(
         shared.observe(&reply, sent);
         all.server_now = reply.server_now;
         all.rows.extend(reply.rows);
-        all.listed.extend(reply.listed);
     }
     Ok(all)
 }

@@ -166,6 +166,8 @@ pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
     pub(crate) operation: Operation,
     pub(crate) create: bool,
+    /// How often its row was locked although it had queued for it.
+    pub(crate) skipped: u32,
 }
 
 impl Group {
@@ -205,6 +207,7 @@ impl Group {
             create: members.iter().any(|member| member.create),
             members,
             operation,
+            skipped: 0,
         })
     }
 
@@ -223,6 +226,7 @@ impl Group {
             key: self.key.clone(),
             operation: self.operation.clone(),
             create: self.create,
+            queue: false,
         }
     }
 

@@ -19,15 +19,15 @@
 use super::NOW_MICROS;
 use super::list::{List, Part, Query, Row};
 use super::operation::{Change, Operation};
-use super::packet::{Batch, Mode, RowOperation};
+use super::packet::{Batch, RowOperation};
 use super::script::Script;
 use super::verb::{self, STATEMENTS, Verb};
 
-/// The columns of a batch's list. All: `n` name, `k` kind, `p` stripe, `i` position, `o` verb, `d` token.
+/// The columns of a batch's list. All: `n` name, `k` kind, `i` position, `o` verb, `d` token.
 /// Locks: `t` granted until, `w` ttl, `b` block, `x` description, `a` held by, `f` the grant's fence, `g` used, `h` hold,
 /// `q` mark. Counters: `l`, `u` bounds, `c` keeps the value, `s` step, `m` times, `e` edge, `w` window, `z` restart.
 /// Of the batch: `y` how long the list of positions is if all of it is granted.
-const COLUMNS: &str = "nkpiodtwbxafghqlucsmezy";
+const COLUMNS: &str = "nkiodtwbxafghqlucsmezy";
 
 /// From so many rows on, each verb has a statement of its own where a statement costs no list: to find out for each
 /// column what a row's verb makes of it costs more (a sixth of the change of 512 rows, MariaDB 10.11).
@@ -38,7 +38,6 @@ fn entry<'l>(row: Row<'l>, position: usize, operation: &RowOperation, not_after:
     let row = row
         .text('n', operation.key.name.as_str())
         .number('k', operation.key.kind as u8)
-        .text('p', operation.key.stripe().digits())
         .number('i', u64::try_from(position).unwrap_or_default())
         .number('o', verb)
         .bytes('d', operation.operation.token().as_bytes());
@@ -127,37 +126,16 @@ impl Script<'_> {
 
     /// Locks the rows and decides.
     fn decide(&mut self, batch: &Batch<'_>, rows: &Part<'_>, verbs: &[Verb]) {
-        let query = match batch.mode {
-            // Each behind its stripe. A row that is missing or locked is told from a stripe that is locked.
-            Mode::Try => Query {
-                table: "t_tag_lock s FORCE INDEX(PRIMARY)",
-                key: "s.lock_name=CONCAT('center_lock_',v.p) AND s.kind=0 AND s.slot=0",
-                joins: if rows.is_single() {
-                    // MySQL reads both before it joins them, and locks this row even if the stripe is locked, unless the
-                    // row's key depends on what is read of the stripe.
-                    " LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                     ON t.lock_name=v.n AND t.kind=v.k AND t.slot=s.status-s.status"
-                } else {
-                    " LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                     ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0"
-                },
-                ..Query::default()
-            },
-            _ => Query {
-                table: "t_tag_lock t FORCE INDEX(PRIMARY)",
-                key: "t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
-                ..Query::default()
-            },
-        };
         let select = &verb::decision(verbs, rows.is_single());
-        let tail = batch.mode.lock_rows();
         self.statement(|script| {
             rows.query(
                 script,
                 Query {
                     select,
-                    tail,
-                    ..query
+                    table: "t_tag_lock t FORCE INDEX(PRIMARY)",
+                    key: "t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
+                    tail: batch.mode.lock_rows(),
+                    ..Query::default()
                 },
             );
         });

@@ -15,7 +15,7 @@ use super::script::Script;
 
 /// The columns in which each row has a value of its own, as a rule: they are packed whatever is in them, so that
 /// there are few different texts.
-const OWN: &str = "npidofgs";
+const OWN: &str = "nidofgs";
 
 /// Writes the literals of one row, each into the column of its letter. What it does not write has no meaning there.
 pub(super) struct Row<'l> {

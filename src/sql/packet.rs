@@ -2,18 +2,18 @@
 //!
 //! # Why there is no deadlock
 //!
-//! Every session locks in one order: the row of its own lane, which nobody else wants but the one
-//! who settles that lane; stripes; rows of the batch, each under its stripe. What changes rows changes those that are locked by
-//! then. Every insert into the table happens under the stripe of its name.
+//! Every session locks in one order: the row of its own lane, which nobody else wants but the one who settles that lane; stripes;
+//! rows of the batch. What changes rows changes those that are locked by then.
 //!
-//! As long as nobody else is there, a packet waits for nothing ([`Mode::Try`]): one statement takes each row's stripe and then
-//! the row, and skips what is locked. What it had to pass over runs again, in a packet that waits ([`Mode::Skip`]): for its
-//! stripes, in ascending order, so that it holds nothing meanwhile but its lane's row and lower stripes. It never waits for
-//! a row: one that is held by a transaction of the application is skipped (`SKIP LOCKED`), and its
-//! operation does not happen. So no cycle of waiting can close.
+//! A row that exists is locked by itself, with `SKIP LOCKED`: a packet about such rows waits for nothing. A stripe is taken
+//! for a row that is to be created, so that every insert into the table happens under the stripe of its name; and for a row that was found
+//! locked before, so that those who want one name stand in line there, and not at its row. A packet takes
+//! its stripes before all rows and in ascending order: while it waits for one, it holds nothing but its lane's row and lower stripes. It
+//! never waits for a row: one that is held by a transaction of the application is skipped, and its operation does not
+//! happen. So no cycle of waiting can close, and whoever has locked a row with a packet waits for nobody but the disk.
 //!
 //! A packet that waits for a row ([`Mode::Wait`]) takes no stripe and inserts nothing: it holds its
-//! lane's row and waits for one row that exists. Nor does one that only looks which rows are free ([`Mode::Glance`]).
+//! lane's row and waits for one row that exists.
 //!
 //! # Why the lists look as they do
 //!
@@ -39,13 +39,9 @@ pub(super) const NO_LIMIT: &str = " LIMIT 1000000";
 /// What a packet does about rows that are locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Takes stripes and rows that are free, and passes over what is locked; creates nothing.
-    Try,
-    /// Waits for stripes, skips rows.
+    /// Passes over them. Waits for the stripes of those that queue.
     Skip,
-    /// Takes no stripe, creates nothing, skips rows.
-    Glance,
-    /// Takes no stripe, creates nothing, waits for the rows.
+    /// Waits for them. Takes no stripe, and creates nothing.
     Wait,
 }
 
@@ -66,13 +62,14 @@ pub(crate) struct RowOperation {
     pub(crate) operation: Operation,
     /// The row may be missing: create it.
     pub(crate) create: bool,
+    /// Others are at the row: wait for its stripe first.
+    pub(crate) queue: bool,
 }
 
 impl RowOperation {
-    /// Whether it can run in a packet that waits for nothing: such a packet creates no row, and takes one stripe for each
-    /// operation.
-    pub(crate) fn can_try(&self) -> bool {
-        !self.create && self.operation.second().is_none() && !mutant::on(Mutant::StripeUnlocked)
+    /// Whether it takes its stripe before its row.
+    pub(crate) fn queues(&self) -> bool {
+        self.create || self.queue
     }
 
     /// The rows that it changes.
@@ -241,9 +238,10 @@ impl Script<'_> {
         });
     }
 
-    /// Locks the batch's stripes.
+    /// Locks the stripes of the rows that queue.
     fn lock_stripes(&mut self, rows: &[RowOperation]) {
-        self.lock_stripes_of(rows.iter().flat_map(RowOperation::keys).map(RowKey::stripe));
+        let queue = rows.iter().filter(|row| row.queues());
+        self.lock_stripes_of(queue.flat_map(RowOperation::keys).map(RowKey::stripe));
     }
 
     /// Inserts the rows that are missing, as free rows, under their stripes. A new row begins at the
@@ -325,13 +323,12 @@ impl Script<'_> {
     }
 }
 
-/// What is said of a row: its position and, if there is such a row and nobody else has locked it, its columns, of which
-/// some are told as they become.
+/// What is said of a row: its position and its columns, of which some are told as they become.
 pub(super) fn state(more: &str, column: impl Fn(&str) -> String) -> String {
     let (previous, count) = (column("previous"), column("count"));
     format!(
-        "IF(t.slot=0,CONCAT_WS(' ',v.i,t.status,t.holder=v.d,t.fence,\
+        "CONCAT_WS(' ',v.i,t.status,t.holder=v.d,t.fence,\
          TIMESTAMPDIFF(MICROSECOND,{NOW},t.deadline),{previous},{count},\
-         IF(t.wanted_until>{NOW},TIMESTAMPDIFF(MICROSECOND,{NOW},t.wanted_until),0){more}),v.i)"
+         IF(t.wanted_until>{NOW},TIMESTAMPDIFF(MICROSECOND,{NOW},t.wanted_until),0){more})"
     )
 }

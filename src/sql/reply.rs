@@ -2,7 +2,7 @@
 //!
 //! `GRANTED,…;NOW;POSITION STATUS MINE FENCE REMAINING PREVIOUS COUNT WANTED [CLIENT],POSITION …`: positions instead
 //! of names keep it small, so that a client that does not read it cannot block the server inside
-//! the transaction. A row that does not exist, or was skipped, is left out, or only its position stands there.
+//! the transaction. A row that does not exist, or was skipped, is left out.
 //!
 //! The rows are as they were before the batch; but of a counter whose operation is granted, `PREVIOUS` and `COUNT` are what
 //! they become.
@@ -32,6 +32,11 @@ pub(crate) struct RowState {
 }
 
 impl RowState {
+    /// Whether nothing was ever done to this row, seen at `server_now`: its deadline is what a row is created with.
+    pub(crate) fn is_new(&self, server_now: i64) -> bool {
+        self.remaining == -server_now
+    }
+
     /// Whether a lock could be granted on this row.
     pub(crate) fn is_free(&self) -> bool {
         self.status == FREE || self.remaining <= 0
@@ -50,8 +55,6 @@ pub(crate) struct Reply {
     pub(crate) server_now: i64,
     /// By position in the batch; `None` where there is no such row.
     pub(crate) rows: Vec<Option<RowState>>,
-    /// By position: something was said, if only that there is no such row, or that it was skipped.
-    pub(crate) listed: Vec<bool>,
 }
 
 impl Reply {
@@ -61,19 +64,12 @@ impl Reply {
         let (now, list) = text.split_once(';')?;
         let server_now = now.parse().ok()?;
         let mut rows: Vec<Option<RowState>> = vec![None; operations];
-        let mut listed = vec![false; operations];
         for entry in list.split(',').filter(|entry| !entry.is_empty()) {
             let mut fields = entry.split(' ');
             let position: usize = fields.next()?.parse().ok()?;
-            if std::mem::replace(listed.get_mut(position)?, true) {
-                return None;
-            }
-            let Some(status) = fields.next() else {
-                continue;
-            };
             let state = RowState {
                 granted: None,
-                status: status.parse().ok()?,
+                status: fields.next()?.parse().ok()?,
                 mine: fields.next()? == "1",
                 fence: fields.next()?.parse().ok()?,
                 remaining: fields.next()?.parse().ok()?,
@@ -85,7 +81,9 @@ impl Reply {
             if fields.next().is_some() {
                 return None;
             }
-            rows[position] = Some(state);
+            if rows.get_mut(position)?.replace(state).is_some() {
+                return None;
+            }
         }
         for position in granted.split(',').filter(|position| !position.is_empty()) {
             let position: usize = position.parse().ok()?;
@@ -94,11 +92,7 @@ impl Reply {
                 return None;
             }
         }
-        Some(Self {
-            server_now,
-            rows,
-            listed,
-        })
+        Some(Self { server_now, rows })
     }
 }
 
@@ -127,13 +121,6 @@ mod tests {
             })
         );
         assert_eq!(reply.rows[2].and_then(|row| row.granted), None);
-    }
-
-    #[test]
-    fn what_is_skipped_is_told_from_what_is_not_mentioned() {
-        let reply = Reply::decode("2;17;1,2 1 0 99 -5 3 4 0", 3).expect("a reply");
-        assert_eq!(reply.rows[..2], [None, None]);
-        assert_eq!(reply.listed, [false, true, true]);
     }
 
     #[test]

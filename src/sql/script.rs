@@ -216,6 +216,9 @@ impl<'p> Script<'p> {
         let stripes: Vec<Stripe> = Stripe::all()
             .filter(|stripe| wanted[stripe.index()])
             .collect();
+        if stripes.is_empty() {
+            return;
+        }
         let list = List::new("n", &stripes, |row, stripe| {
             row.text('n', &stripe.to_string())
         });

@@ -87,7 +87,7 @@ async fn release(options: &MySqlConnectOptions) -> Result<Option<String>, Failur
     Ok(None)
 }
 
-/// Nothing is granted while somebody else has its stripe.
+/// A name that is new is not granted while somebody else has its stripe.
 async fn stripe(options: &MySqlConnectOptions) -> Result<Option<String>, Failure> {
     let (name, stripe) = PINNED;
     let client = client(options).await?;

@@ -11,7 +11,7 @@ mod purge;
 mod read_only;
 mod server_clock;
 mod server_kill;
-mod slow_stripe;
+mod slow_packet;
 mod wait_timeout;
 mod worker_kill;
 mod worker_stop;
@@ -121,7 +121,7 @@ pub fn all() -> Vec<Box<dyn Fault>> {
         Box::new(link::Partition),
         Box::new(kill_session::KILL),
         Box::new(kill_session::KILL_QUERY),
-        Box::new(slow_stripe::SlowStripe),
+        Box::new(slow_packet::SlowPacket),
         Box::new(purge::Purge),
         Box::new(worker_stop::WorkerStop),
         Box::new(worker_kill::WorkerKill),

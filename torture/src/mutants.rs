@@ -41,7 +41,7 @@ fn hunt_for(mutant: &str) -> Hunt {
         "batch-number-ignored" | "settlement-uncommitted" => ("tickets", "late-packet"),
         "settlement-unlocked" | "blind-retry" | "fenced-is-done" => (
             "tickets",
-            "late-packet,lost-commit-reply,forwarded-and-cut,lost-packet,cut,kill,slow-stripe",
+            "late-packet,lost-commit-reply,forwarded-and-cut,lost-packet,cut,kill,slow-packet",
         ),
         "purge-forgets-floor" => ("fenced", "purge"),
         "verify-unchecked" => ("bank", "server-clock,worker-stop"),
