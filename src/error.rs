@@ -55,7 +55,8 @@ pub enum Error {
         /// What was to be added.
         delta: i64,
     },
-    /// A transaction holds the row for longer than the request's time limit.
+    /// A transaction holds the row for longer than the request's time limit, or, where a request does not wait for it, at each of its
+    /// attempts.
     #[error(
         "{name:?} is held by an open transaction: commit or roll that back first (is it your own?)"
     )]

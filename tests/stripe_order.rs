@@ -17,6 +17,7 @@ use rand::seq::SliceRandom;
 use sqlx::mysql::MySqlConnection;
 use tag_lock::{LockClient, LockGuard};
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 use self::support::proxy::{Command, Fault, Gate, Hold, Proxy, once};
 use self::support::{TestDatabase, connected, eventually, number, patient, run, server_deadlocks};
@@ -202,6 +203,34 @@ async fn a_row_that_is_locked_for_a_moment_is_tried_again() {
         .release()
         .await
         .unwrap();
+    database.remove().await;
+}
+
+/// Those who ask for a lock that somebody holds lock its row each time, and stand in line for that: the holder, who comes
+/// seldom, finds it free.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_in_vain_is_not_in_the_holders_way() {
+    let database = TestDatabase::new().await;
+    let holder = one_lane(&database).await;
+    let guard = holder.lock("l").acquire().await.unwrap();
+    let mut asking = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let client = one_lane(&database).await;
+        asking.spawn(async move {
+            loop {
+                assert!(client.lock("l").try_acquire().await.unwrap().is_none());
+            }
+        });
+    }
+    for round in 0..200 {
+        let extended = guard.extend(Duration::from_secs(60)).await;
+        assert!(extended.is_ok(), "round {round}: {extended:?}");
+    }
+    asking.abort_all();
+    while let Some(asked) = asking.join_next().await {
+        assert!(asked.unwrap_err().is_cancelled());
+    }
+    guard.release().await.unwrap();
     database.remove().await;
 }
 

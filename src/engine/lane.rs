@@ -41,7 +41,7 @@ pub(super) const ROW_WAIT: Duration = Duration::from_secs(3);
 /// A stripe that is stuck this often in a row is somebody's who hangs: the batch goes round it.
 const STUCK: u32 = 2;
 
-/// How many requests queue at a stripe after one that found its row locked: where others are, they come again.
+/// For how many packets requests queue at a stripe after one that found others at its row: they come again.
 const CROWDED: u8 = 64;
 /// A row that is locked although its request has queued is one that a transaction of the application holds, or a packet that did not
 /// queue: that one is over in a moment. So often it is tried again.
@@ -72,7 +72,7 @@ pub(crate) struct Lane {
     conflicts: Backoff,
     /// How often in a row a stripe was waited for in vain.
     stuck: u32,
-    /// By stripe: how many more requests queue.
+    /// By stripe: in how many more packets requests queue.
     crowded: [u8; STRIPES as usize],
     /// Why there is no connection, as long as there is none.
     cause: Option<Error>,
@@ -279,8 +279,9 @@ impl Lane {
         };
         if self.mode == Mode::Skip {
             for row in &mut rows {
-                let crowded = &mut self.crowded[row.key.stripe().index()];
-                row.queue = *crowded > 0 || row.operation.second().is_some();
+                row.queue = self.crowded[row.key.stripe().index()] > 0 || row.operation.is_shared();
+            }
+            for crowded in &mut self.crowded {
                 *crowded = crowded.saturating_sub(1);
             }
         }
@@ -362,15 +363,20 @@ impl Lane {
         }
         let mut passed = Vec::new();
         for ((group, row), operation) in batch.iter().zip(operations) {
-            let locked = match row {
+            let others = match row {
                 None => !operation.queues() && !group.may_be_missing(),
-                // It had been taken to be missing.
-                Some(row) => group.create && !row.is_new(reply.server_now),
+                Some(_) if group.operation.is_shared() => false,
+                // It had been taken to be missing, or somebody else holds the lock.
+                Some(row) => {
+                    let refused = row.granted.is_none();
+                    group.create && !row.is_new(reply.server_now)
+                        || refused && matches!(group.operation, Operation::Acquire(_))
+                }
             };
-            if locked {
+            if others {
                 self.crowded[group.key.stripe().index()] = CROWDED;
             }
-            passed.push(locked && row.is_none());
+            passed.push(others && row.is_none());
         }
         if passed.contains(&true) {
             let mut passed = passed.into_iter();
@@ -401,12 +407,8 @@ impl Lane {
             self.put_back(skipped);
             return;
         };
-        for (mut group, row) in skipped.into_iter().zip(&reply.rows) {
-            let again = self.mode == Mode::Skip && group.skipped < SKIPPED;
-            if again && judge(&group.operation, row.as_ref()).is_open() {
-                group.skipped += 1;
-                self.put_back(vec![group]);
-            } else if row.is_none() && group.create && self.has_stripe(&group.key).await {
+        for (group, row) in skipped.into_iter().zip(&reply.rows) {
+            if row.is_none() && group.create && self.has_stripe(&group.key).await {
                 // It was there, and a purge has taken it since.
                 self.put_back(vec![group]);
             } else {
@@ -415,7 +417,16 @@ impl Lane {
         }
     }
 
-    fn end(&self, group: Group, row: Option<&RowState>, sent: Moment, ran: Ran) {
+    fn end(&self, mut group: Group, row: Option<&RowState>, sent: Moment, ran: Ran) {
+        let again = self.mode == Mode::Skip && ran == Ran::Now && group.skipped < SKIPPED;
+        if again
+            && row.is_some_and(|row| row.granted.is_none())
+            && judge(&group.operation, row).is_open()
+        {
+            group.skipped += 1;
+            self.put_back(vec![group]);
+            return;
+        }
         let home = (self.mode == Mode::Wait).then_some(&*self.queue);
         self.shared.conclude(group, row, sent, ran, home);
     }

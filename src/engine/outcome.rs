@@ -19,7 +19,7 @@ pub(crate) enum Outcome {
     },
     /// The lock is somebody else's.
     Held(RowState),
-    /// A transaction of an application holds the row.
+    /// The row stayed locked: by a transaction of an application, as a rule.
     Busy,
     /// Microseconds for which another process says that it waits.
     Released {
@@ -67,7 +67,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Whether an operation whose row was skipped may do something when it runs again: nothing in the row speaks against it.
+    /// Whether what was not carried out may be when it runs again, since nothing in the row speaks against it: the row was locked.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Self::Busy | Self::Final(Outcome::Leased { .. }))
     }

@@ -166,7 +166,7 @@ pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
     pub(crate) operation: Operation,
     pub(crate) create: bool,
-    /// How often its row was locked although it had queued for it.
+    /// How often its row was still locked when it ran again.
     pub(crate) skipped: u32,
 }
 

@@ -207,6 +207,17 @@ impl Operation {
         }
     }
 
+    /// Whether several clients may be at its rows although none of them has to wait for another: those of one owner, and those
+    /// with ids for one counter.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Self::Acquire(acquire) => acquire.level.is_some(),
+            Self::Release(release) => release.level.is_some(),
+            Self::Once(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether it must not wait behind new work: a lease depends on it, or a waiter does.
     pub(crate) fn is_urgent(&self) -> bool {
         matches!(self, Self::Renew(_) | Self::Release(_))

@@ -1,5 +1,7 @@
 //! `connections`: many clients with few tasks each, and so as many connections that are busy at once.
 
+use std::time::Duration;
+
 use tokio::task::JoinSet;
 
 use crate::contestants::Result;
@@ -9,6 +11,11 @@ use crate::names::Names;
 use crate::slice::Slice;
 use crate::stage::{Stage, watch};
 use crate::tally::Tally;
+
+/// All connect and create their rows in the same moment; what is measured comes after that.
+const WARM_UP: Duration = Duration::from_secs(2);
+/// Long enough for the waits of the slowest.
+const WINDOW: Duration = Duration::from_secs(1);
 
 pub(super) async fn slice(
     stage: &mut Stage,
@@ -21,7 +28,14 @@ pub(super) async fn slice(
     for _ in 0..clients {
         racers.push(entry.open(&arena, tasks / clients).await?);
     }
-    let all = stage.heat(&entry.profile, super::PAIR, Names::Own, tasks);
+    let pace = stage.heat(&entry.profile, super::PAIR, Names::Own, tasks);
+    let all = Heat::new(
+        super::PAIR,
+        Names::Own,
+        tasks,
+        pace.warm_up.max(WARM_UP),
+        (pace.end - pace.start).max(WINDOW),
+    );
     let mut heats = JoinSet::new();
     for (racer, client) in racers.iter().zip(0..) {
         heats.spawn(racer.heat(Heat {
