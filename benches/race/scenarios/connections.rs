@@ -1,7 +1,5 @@
 //! `connections`: many clients with few tasks each, and so as many connections that are busy at once.
 
-use std::time::Duration;
-
 use tokio::task::JoinSet;
 
 use crate::contestants::Result;
@@ -12,10 +10,10 @@ use crate::slice::Slice;
 use crate::stage::{Stage, watch};
 use crate::tally::Tally;
 
-/// All connect and create their rows in the same moment; what is measured comes after that.
-const WARM_UP: Duration = Duration::from_secs(2);
-/// Long enough for the waits of the slowest.
-const WINDOW: Duration = Duration::from_secs(1);
+/// In usual warm-ups: all connect and create their rows in the same moment; what is measured comes after that.
+const WARM_UPS: u32 = 5;
+/// In usual windows: long enough for the waits of the slowest.
+const WINDOWS: u32 = 2;
 
 pub(super) async fn slice(
     stage: &mut Stage,
@@ -33,8 +31,8 @@ pub(super) async fn slice(
         super::PAIR,
         Names::Own,
         tasks,
-        pace.warm_up.max(WARM_UP),
-        (pace.end - pace.start).max(WINDOW),
+        pace.warm_up.max(WARM_UPS * stage.pace.warm_up),
+        (pace.end - pace.start).max(WINDOWS * stage.pace.window),
     );
     let mut heats = JoinSet::new();
     for (racer, client) in racers.iter().zip(0..) {
