@@ -115,7 +115,6 @@ fn a_further_row_of_a_packet_is_two_lookups() {
         write(&few, &mut prepared);
         let (allocations_few, packet_few) = allocations(|| write(&few, &mut prepared));
         let (allocations_many, packet_many) = allocations(|| write(&many, &mut prepared));
-        // The stripes of 200 names are some more than those of 100.
         let bytes = len(&packet_many) - len(&packet_few);
         at_most(&format!("bytes of 100 more {what}s"), bytes, 100 * limit);
         let more = allocations_many - allocations_few;

@@ -1,7 +1,6 @@
 //! The stripe of a name: which of the hundred rows `center_lock_00` … `center_lock_99` orders its inserts.
 
 use std::fmt;
-use std::sync::LazyLock;
 
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
@@ -29,13 +28,6 @@ impl Stripe {
         (0..STRIPES).map(|stripe| Self(u8::try_from(stripe).unwrap_or_default()))
     }
 
-    /// What tells the names of the stripes' rows apart.
-    pub(crate) fn digits(self) -> &'static str {
-        static DIGITS: LazyLock<String> =
-            LazyLock::new(|| (0..STRIPES).map(|stripe| format!("{stripe:02}")).collect());
-        &DIGITS[2 * self.index()..][..2]
-    }
-
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -44,7 +36,7 @@ impl Stripe {
 /// The name of the stripe's row.
 impl fmt::Display for Stripe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "center_lock_{}", self.digits())
+        write!(f, "center_lock_{:02}", self.0)
     }
 }
 

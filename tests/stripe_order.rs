@@ -159,7 +159,16 @@ async fn rows_that_exist_need_no_stripe() {
         let client = client.clone();
         async move { client.counter("fresh").add(1).await }
     });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let looker = Mutex::new(database.connection().await);
+    let waits = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{}' AND command = 'Query' \
+         AND info LIKE '%kind=0%FOR UPDATE%' AND id <> CONNECTION_ID()",
+        database.name
+    );
+    eventually("a packet waits for its stripe", async || {
+        number(&mut *looker.lock().await, &waits).await > 0
+    })
+    .await;
     assert!(!fresh.is_finished(), "a row was created without its stripe");
     run(&mut foreign, "ROLLBACK").await;
     assert_eq!(fresh.await.unwrap().unwrap(), 1);

@@ -6,8 +6,8 @@
 //! rows of the batch. What changes rows changes those that are locked by then.
 //!
 //! A row that exists is locked by itself, with `SKIP LOCKED`: a packet about such rows waits for nothing. A stripe is taken
-//! for a row that is to be created, so that every insert into the table happens under the stripe of its name; and for a row that was found
-//! locked before, so that those who want one name stand in line there, and not at its row. A packet takes
+//! for a row that is to be created, so that every insert into the table happens under the stripe of its name; and where others are at
+//! the row, as its lane found or as the operation says, so that those who want one name stand in line there, and not at its row. A packet takes
 //! its stripes before all rows and in ascending order: while it waits for one, it holds nothing but its lane's row and lower stripes. It
 //! never waits for a row: one that is held by a transaction of the application is skipped, and its operation does not
 //! happen. So no cycle of waiting can close, and whoever has locked a row with a packet waits for nobody but the disk.
