@@ -58,6 +58,10 @@ mutants! {
     RangeUnchecked = "range-unchecked",
     /// A packet waits for rows that transactions hold, with its stripes locked.
     RowWait = "row-wait",
+    /// A packet changes single rows by statements that some servers undo and report as done, and commits without a check.
+    PacketUnchecked = "packet-unchecked",
+    /// The same of a settlement.
+    SettlementUnchecked = "settlement-unchecked",
     /// A grant that nobody is there to take is kept.
     AbandonedGrantKept = "abandoned-grant-kept",
     /// Stripes are read, not locked. Exclusion does not rest on them: the server's deadlock counter and

@@ -12,8 +12,10 @@ use crate::engine::backoff::Backoff;
 use crate::engine::session::{Failure, Session};
 use crate::error::Error;
 use crate::name::Name;
+use crate::sql::dialect::Dialect;
 use crate::sql::operation::Kind;
 use crate::sql::purge::{self, Doomed};
+use crate::sql::script::Packet;
 use crate::sql::server_error::Meaning;
 use crate::sql::session::Commit;
 use crate::stripe::Stripe;
@@ -100,19 +102,25 @@ impl LockClient {
                 }
             }
             for rows in doomed.chunks(STEP) {
-                purged.rows += self.step(&mut session, rows, age).await?;
+                purged.rows += self
+                    .step(&mut session, |dialect| purge::step(rows, age, dialect))
+                    .await?;
             }
         }
-        purged.lanes = self.purge_lanes(age.max(micros(LANE_AGE))).await?;
+        let age = age.max(micros(LANE_AGE));
+        purged.lanes = self.purge_lanes(&mut session, age).await?;
         Ok(purged)
     }
 
-    /// One step; what it met a conflict with too often stays.
-    async fn step(&self, session: &mut Session, rows: &[Doomed], age: i64) -> Result<u64, Error> {
+    /// One packet of a purge, and how many rows it deleted; none if it met a conflict too often.
+    async fn step(
+        &self,
+        session: &mut Session,
+        write: impl Fn(Dialect) -> Packet,
+    ) -> Result<u64, Error> {
         let mut backoff = Backoff::conflict();
         for _ in 0..ATTEMPTS {
-            let packet = purge::step(rows, age, session.dialect);
-            match session.packet(packet).await {
+            match session.packet(write(session.dialect)).await {
                 Ok(count) => {
                     return Ok(count
                         .and_then(|count| count.parse().ok())
@@ -130,21 +138,24 @@ impl LockClient {
         Ok(0)
     }
 
-    async fn purge_lanes(&self, age: i64) -> Result<u64, Error> {
-        let mut session = self.open_session(Commit::Automatic).await?;
+    /// Deletes what one query finds at a time, until that finds nothing or nothing of it can be deleted.
+    async fn purge_lanes(&self, session: &mut Session, age: i64) -> Result<u64, Error> {
         let mut count = 0;
         loop {
             let sql = purge::idle_lanes(age, PAGE);
             let rows = session.rows(sql).await.map_err(Error::from_sqlx)?;
-            if rows.is_empty() {
-                return Ok(count);
-            }
+            let before = count;
             for row in rows {
                 let id: String = row.try_get_unchecked(0).map_err(Error::from_sqlx)?;
-                let id = u128::from_str_radix(&id, 16).unwrap_or_default();
-                let sql = purge::delete_lane(&id.to_be_bytes(), age);
-                session.query(sql).await.map_err(Error::from_sqlx)?;
-                count += 1;
+                let id = u128::from_str_radix(&id, 16)
+                    .unwrap_or_default()
+                    .to_be_bytes();
+                count += self
+                    .step(session, |dialect| purge::delete_lane(&id, age, dialect))
+                    .await?;
+            }
+            if count == before {
+                return Ok(count);
             }
         }
     }

@@ -336,7 +336,7 @@ async fn plans(rows: usize, batch: usize) {
     for command in rig.proxy.take_recorded() {
         // Not the registration of a lane, which names no row of the table.
         let sql = command.sql.unwrap_or_default();
-        if sql.contains(";COMMIT") && !sql.starts_with("INSERT INTO t_tag_lock_lane") {
+        if sql.contains(";COMMIT;SELECT ") && !sql.contains("'registered'") {
             let known = prepared.entry(command.connection).or_default();
             statements.extend(statements_of(&sql, known));
         }

@@ -545,10 +545,9 @@ impl Lane {
         if self.registration.is_none() {
             // Acknowledged before the first batch is sent.
             let id = Token::random();
-            session
-                .query(packet::register_lane(id))
-                .await
-                .map_err(Error::from_sqlx)?;
+            let packet = packet::register_lane(id, session.dialect);
+            let registered = session.packet(packet).await;
+            registered.map_err(|failure| Error::from_sqlx(failure.into_error()))?;
             self.registration = Some(Registration {
                 id,
                 number: 0,

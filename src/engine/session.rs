@@ -40,6 +40,15 @@ pub(crate) enum Failure {
     Unknown(sqlx::Error),
 }
 
+impl Failure {
+    /// What the server said, for those who try again in either case.
+    pub(crate) fn into_error(self) -> sqlx::Error {
+        match self {
+            Self::RolledBack { error, .. } | Self::Unknown(error) => error,
+        }
+    }
+}
+
 impl Session {
     /// Connects and makes the settings, each within `limit`.
     pub(crate) async fn open(

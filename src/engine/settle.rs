@@ -13,7 +13,7 @@ use super::backoff::Backoff;
 use super::lane::Ran;
 use super::outcome::Outcome;
 use super::request::Group;
-use super::session::Session;
+use super::session::{Failure, Session};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
@@ -137,23 +137,24 @@ async fn attempt(
             .await?,
         ),
     };
-    let sql = packet::settle_lane(lane, number);
-    // Complete only if the COMMIT at its end was acknowledged.
-    let Some(answer) = session.query(sql).await? else {
-        let fence = packet::fence_lane(lane, number);
-        session.query(fence).await?;
-        return Ok(Settled::NoProof);
-    };
-    let results = answer.strip_prefix('=').unwrap_or_default();
-    if results == FENCED {
+    let packet = packet::settle_lane(lane, number, session.dialect);
+    // Complete only if its COMMIT was acknowledged.
+    let answer = session.packet(packet).await.map_err(Failure::into_error)?;
+    let answer = answer.unwrap_or_default();
+    // Those of an earlier batch, if this one records none.
+    let results = answer
+        .split_once(';')
+        .filter(|(of, _)| of.parse() == Ok(number) || mutant::on(Mutant::SettlementUnchecked))
+        .map(|(_, results)| results);
+    if results == Some(FENCED) {
         return Ok(Settled::Fenced);
     }
-    if results == GONE {
+    if results == Some(GONE) {
         return Ok(Settled::NoProof);
     }
     let recorded = rows.iter().any(|row| row.operation.needs_record());
     let text = if recorded {
-        Some(results.to_owned())
+        results.map(str::to_owned)
     } else {
         let read = packet::read(&rows, session.dialect);
         session.query(format!("{read};COMMIT")).await?

@@ -4,6 +4,7 @@
 //! (or skips those that are locked), and says of each as it was whether its operation is granted. What it says is the
 //! batch's outcome: nobody changes a locked row until the transaction ends. It leaves in variables of the session
 //!
+//! - `@tag_lock_decided`: the packet's mark; [`super::script`] has what it checks;
 //! - `@tag_lock_granted`: the positions of what is granted, and `@tag_lock_rows`: the rows as they were; together the text
 //!   that [`super::reply::Reply`] decodes;
 //! - `@tag_lock_now`, `@tag_lock_micros`: the time at which it decided, so that what changes the rows comes to the
@@ -12,9 +13,10 @@
 //! What is refused stays locked until the transaction ends, as what is granted.
 //!
 //! The second is an `INSERT … SELECT … ON DUPLICATE KEY UPDATE` of rows that exist and are locked: it never inserts, and
-//! never waits. A joined `UPDATE` would do the same, but MariaDB creates a temporary table on disk for each. A single row is
-//! a plain `UPDATE`. Both assign from left to right: every assignment here reads only columns that none before it has
-//! assigned, so that it computes from the row as it was.
+//! never waits. (A joined `UPDATE` would do the same, but MariaDB creates a temporary table on disk for each. A plain `UPDATE` of a single
+//! row costs more, and some servers undo it and say that it is done: [`super::script`].) It assigns from left to right: every
+//! assignment here reads only columns that none before it has assigned, so that it computes from the row as it was. Every row
+//! that is granted is changed, if only in its `modify_time`, so that the server counts it.
 
 use super::NOW_MICROS;
 use super::list::{List, Part, Query, Row};
@@ -22,12 +24,16 @@ use super::operation::{Change, Operation};
 use super::packet::{Batch, RowOperation};
 use super::script::Script;
 use super::verb::{self, STATEMENTS, Verb};
+use crate::mutant::{self, Mutant};
 
 /// The columns of a batch's list. All: `n` name, `k` kind, `i` position, `o` verb, `d` token.
 /// Locks: `t` granted until, `w` ttl, `b` block, `x` description, `a` held by, `f` the grant's fence, `g` used, `h` hold,
 /// `q` mark. Counters: `l`, `u` bounds, `c` keeps the value, `s` step, `m` times, `e` edge, `w` window, `z` restart.
-/// Of the batch: `y` how long the list of positions is if all of it is granted.
-const COLUMNS: &str = "nkiodtwbxafghqlucsmezy";
+/// Of the batch: `y` how long the list of positions is if all of it is granted, `j` the packet's mark.
+const COLUMNS: &str = "nkiodtwbxafghqlucsmezyj";
+
+/// The mark of the packet that has decided.
+const DECIDED: &str = "@tag_lock_decided";
 
 /// From so many rows on, each verb has a statement of its own where a statement costs no list: to find out for each
 /// column what a row's verb makes of it costs more (a sixth of the change of 512 rows, MariaDB 10.11).
@@ -84,12 +90,16 @@ impl Script<'_> {
             .enumerate()
             .filter_map(|(position, row)| Some((position, row, Verb::of(&row.operation)?)))
             .collect();
+        let mark = self.mark();
         if rows.is_empty() {
+            // The operations with statements of their own add to it.
+            let marked = self.marked().replace("v.j", &mark.to_string());
             self.statement(|script| {
                 script.push(&format!(
-                    "SET @tag_lock_granted='',@tag_lock_rows=CONCAT({NOW_MICROS},';')"
+                    "SET {DECIDED}={marked},@tag_lock_granted='',@tag_lock_rows=CONCAT({NOW_MICROS},';')"
                 ));
             });
+            self.require_mark(DECIDED);
             return;
         }
         let digits = |position: usize| position.checked_ilog10().unwrap_or(0) + 1;
@@ -97,6 +107,7 @@ impl Script<'_> {
         let all = digits as usize + rows.len() - 1;
         let list = List::new(COLUMNS, &rows, |entry, (position, row, _)| {
             let entry = entry.number('y', u64::try_from(all).unwrap_or_default());
+            let entry = entry.number('j', mark);
             self::entry(entry, *position, row, batch.not_after)
         });
         let has = |verb: &Verb| rows.iter().any(|(_, _, other)| other == verb);
@@ -120,13 +131,19 @@ impl Script<'_> {
                 .enumerate()
                 .filter(|(_, (_, _, verb))| verbs.contains(verb));
             let part = list.part(of_it.map(|(row, _)| row));
-            self.change(&part, &verbs);
+            self.change_granted(&part, &verbs);
         }
+        self.expect(if rows.len() == 1 {
+            "2*(@tag_lock_granted<>'')"
+        } else {
+            // One more than there are commas.
+            "2*(LENGTH(@tag_lock_granted)-LENGTH(REPLACE(@tag_lock_granted,',',''))+(@tag_lock_granted<>''))"
+        });
     }
 
     /// Locks the rows and decides.
     fn decide(&mut self, batch: &Batch<'_>, rows: &Part<'_>, verbs: &[Verb]) {
-        let select = &verb::decision(verbs, rows.is_single());
+        let select = &verb::decision(verbs, rows.is_single(), self.marked());
         self.statement(|script| {
             rows.query(
                 script,
@@ -139,17 +156,18 @@ impl Script<'_> {
                 },
             );
         });
+        self.require_mark(DECIDED);
     }
 
     /// Changes those of the rows that are granted.
-    fn change(&mut self, rows: &Part<'_>, verbs: &[Verb]) {
+    fn change_granted(&mut self, rows: &Part<'_>, verbs: &[Verb]) {
         let granted = "FIND_IN_SET(v.i,@tag_lock_granted)";
-        let assignments = verb::assignments(verbs, rows.is_single());
-        self.statement(|script| {
-            if rows.is_single() {
-                script.push("UPDATE t_tag_lock t SET ");
+        let assignments = verb::assignments(verbs);
+        self.change(|script| {
+            if rows.is_single() && mutant::on(Mutant::PacketUnchecked) {
+                script.push("UPDATE t_tag_lock SET ");
                 rows.fill(script, &assignments);
-                let key = " WHERE t.lock_name=v.n AND t.kind=v.k AND t.slot=0 AND ";
+                let key = " WHERE lock_name=v.n AND kind=v.k AND slot=0 AND ";
                 rows.fill(script, key);
                 rows.fill(script, granted);
                 return;

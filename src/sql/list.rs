@@ -231,6 +231,7 @@ impl<'l> Part<'l> {
         }
         self.fill_from(script, query.select, &table);
         let v = match table {
+            Table::None if query.table.is_empty() => "DUAL",
             Table::None => "",
             Table::Values(_) => "v",
             Table::Sequence(_) => SEQUENCE,
@@ -252,6 +253,7 @@ impl<'l> Part<'l> {
         }
         script.push(" WHERE ");
         match table {
+            Table::None if query.table.is_empty() => script.push("1"),
             Table::None => self.fill_from(script, query.key, &table),
             Table::Values(_) => script.push("1"),
             Table::Sequence(_) => {

@@ -7,7 +7,7 @@ use super::script::Script;
 use super::{FOREVER, NOW};
 
 impl Script<'_> {
-    /// Adds for ids that are new, or were forgotten, and writes the result to the id's row. A counter
+    /// Locks and counts the ids that are new, or were forgotten. Adds for them, and writes the result to the id's row: a counter
     /// that is out of bounds is left as it is; that is a result too. Then reads the ids' rows.
     pub(super) fn once(&mut self, batch: &Batch<'_>) {
         const VALUE: &str = "CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))";
@@ -23,19 +23,41 @@ impl Script<'_> {
         if rows.is_empty() {
             return;
         }
+        let mark = self.mark();
+        let list = List::new("ndcslhwyj", &rows, |entry, (_, row, once)| {
+            entry
+                .text('n', row.key.name.as_str())
+                .bytes('d', once.token.as_bytes())
+                .text('c', once.counter.name.as_str())
+                .number('s', once.delta)
+                .number('l', once.from)
+                .number('h', once.to)
+                .number('w', once.window)
+                .number('y', once.retention)
+                .number('j', mark)
+        });
+        let lock = batch.mode.lock_rows();
+        let ids = Query {
+            table: "t_tag_lock o FORCE INDEX(PRIMARY)",
+            key: "o.lock_name=v.n AND o.kind=3 AND o.slot=0",
+            joins: " STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
+                    ON t.lock_name=v.c AND t.kind=2 AND t.slot=0",
+            and: &format!(" AND (o.status=0 OR o.deadline<={NOW})"),
+            ..Query::default()
+        };
+        let marked = self.marked();
         self.statement(|script| {
             script.varies();
-            let list = List::new("ndcslhwy", &rows, |entry, (_, row, once)| {
-                entry
-                    .text('n', row.key.name.as_str())
-                    .bytes('d', once.token.as_bytes())
-                    .text('c', once.counter.name.as_str())
-                    .number('s', once.delta)
-                    .number('l', once.from)
-                    .number('h', once.to)
-                    .number('w', once.window)
-                    .number('y', once.retention)
-            });
+            let query = Query {
+                select: &format!("SELECT {marked},COUNT(*) INTO @tag_lock_once,@tag_lock_ids"),
+                tail: lock,
+                ..ids
+            };
+            list.all().query(script, query);
+        });
+        self.require_mark("@tag_lock_once");
+        self.change(|script| {
+            script.varies();
             script.push("UPDATE (");
             list.all().query(
                 script,
@@ -51,16 +73,11 @@ impl Script<'_> {
                          IF(v.w>0,TIMESTAMPADD(MICROSECOND,v.w,{NOW}),{FOREVER}),t.deadline),t.deadline) AS e,\
                          TIMESTAMPADD(MICROSECOND,v.y,{NOW}) AS r"
                     ),
-                    table: "t_tag_lock o FORCE INDEX(PRIMARY)",
-                    key: "o.lock_name=v.n AND o.kind=3 AND o.slot=0",
-                    joins: " STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                            ON t.lock_name=v.c AND t.kind=2 AND t.slot=0",
-                    and: &format!(" AND (o.status=0 OR o.deadline<={NOW})"),
-                    ..Query::default()
+                    ..ids
                 },
             );
             script.push(NO_LIMIT);
-            script.push(batch.mode.lock_rows());
+            script.push(lock);
             script.push(&format!(
                 ") k STRAIGHT_JOIN t_tag_lock o FORCE INDEX(PRIMARY) \
                  ON o.lock_name=k.n AND o.kind=3 AND o.slot=0 \
@@ -71,6 +88,8 @@ impl Script<'_> {
                  u.deadline=k.e,u.modify_time={NOW}"
             ));
         });
+        // The id's row and the counter's.
+        self.expect("2*@tag_lock_ids");
         let rows: Vec<(usize, &RowOperation)> = rows
             .iter()
             .map(|(position, row, _)| (*position, *row))

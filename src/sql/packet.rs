@@ -112,6 +112,7 @@ impl Batch<'_> {
 pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect, prepared: &mut Prepared) -> Packet {
     let weight: usize = batch.rows.iter().map(RowOperation::weight).sum();
     let mut script = Script::transaction(dialect, Some(prepared), weight + 1024);
+    script.unchecked_if(Mutant::PacketUnchecked);
     script.number_batch(batch);
     if batch.mode == Mode::Skip {
         script.lock_stripes(batch.rows);
@@ -141,9 +142,9 @@ pub(crate) fn read(rows: &[RowOperation], dialect: Dialect) -> String {
     script.into_query()
 }
 
-fn id_of(batch: &Batch<'_>) -> String {
+fn id_of(lane: Token) -> String {
     let mut id = String::new();
-    literal::bytes(&mut id, batch.lane.as_bytes());
+    literal::bytes(&mut id, lane.as_bytes());
     id
 }
 
@@ -156,13 +157,16 @@ pub(crate) fn find_stripe(stripe: Stripe) -> String {
 }
 
 /// Writes the registration of a lane, before its first batch.
-pub(crate) fn register_lane(lane: Token) -> String {
-    let mut sql = String::from("INSERT INTO t_tag_lock_lane (id,seq,modify_time) VALUES (");
-    literal::bytes(&mut sql, lane.as_bytes());
-    sql.push_str(",0,");
-    sql.push_str(NOW);
-    sql.push_str(");COMMIT");
-    sql
+pub(crate) fn register_lane(lane: Token, dialect: Dialect) -> Packet {
+    let mut script = Script::transaction(dialect, None, 512);
+    script.change(|script| {
+        let id = id_of(lane);
+        script.push(&format!(
+            "INSERT INTO t_tag_lock_lane (id,seq,modify_time) VALUES ({id},0,{NOW})"
+        ));
+    });
+    script.expect("1");
+    script.commit("'registered'")
 }
 
 /// What `results` says when batch `number` never ran and never can.
@@ -170,50 +174,54 @@ pub(crate) const FENCED: &str = "fenced";
 /// What `results` says when nobody knows any more whether the batch ran, and it never can again.
 pub(crate) const GONE: &str = "gone";
 
-/// Writes the settlement of a lane whose batch `number` has an unknown outcome. It answers `=` and the
-/// results, or no row if the lane's row is gone.
+/// Writes the settlement of a lane whose batch `number` has an unknown outcome. It answers the results, behind the number of their
+/// batch and a `;`.
 ///
-/// It waits for the packet that may still run, since that holds the lane's row. A single-table
-/// `UPDATE` assigns from left to right, so `results` is decided by the `seq` that it found. Running it
-/// again changes nothing.
-pub(crate) fn settle_lane(lane: Token, number: u64) -> String {
-    use std::fmt::Write;
-    let mut id = String::new();
-    literal::bytes(&mut id, lane.as_bytes());
-    let mut sql = String::new();
+/// It waits for the packet that may still run, since that holds the lane's row. An upsert assigns from left to right, so
+/// `results` is decided by the `seq` that it found. A row that is gone, since a failover lost it or a purge took it, is made again, and
+/// fences the batch. Running it again changes nothing.
+///
+/// It commits only if the row says afterwards that the batch can run no more.
+pub(crate) fn settle_lane(lane: Token, number: u64, dialect: Dialect) -> Packet {
+    let id = id_of(lane);
+    let mut script = Script::transaction(dialect, None, 1024);
+    script.unchecked_if(Mutant::SettlementUnchecked);
+    let mut results = String::from("COALESCE(results,'')");
+    let mut fenced = format!(" AND seq>={number} FOR UPDATE");
     if mutant::on(Mutant::SettlementUnlocked) {
-        let _ = write!(
-            sql,
-            "SELECT CONCAT('=',IF(seq<{number},'{FENCED}',COALESCE(results,''))) \
-             FROM t_tag_lock_lane WHERE id={id};COMMIT"
-        );
-        return sql;
+        results = format!("IF(seq<{number},'{number};{FENCED}',{results})");
+        fenced.clear();
+    } else if mutant::on(Mutant::SettlementUnchecked) {
+        fenced.clear();
+        script.statement(|script| {
+            script.push(&format!(
+                "UPDATE t_tag_lock_lane SET results=IF(seq<{number},'{number};{FENCED}',results),\
+                 seq=GREATEST(seq,{number}),modify_time={NOW} WHERE id={id}"
+            ));
+        });
+    } else {
+        script.statement(|script| {
+            script.push(&format!(
+                "INSERT INTO t_tag_lock_lane (id,seq,results,modify_time) \
+                 VALUES ({id},{number},'{number};{GONE}',{NOW}) \
+                 ON DUPLICATE KEY UPDATE results=IF(seq<VALUES(seq),'{number};{FENCED}',results),\
+                 seq=GREATEST(seq,VALUES(seq)),modify_time=VALUES(modify_time)"
+            ));
+        });
     }
-    // Writing to a String cannot fail.
-    let _ = write!(
-        sql,
-        "UPDATE t_tag_lock_lane SET results=IF(seq<{number},'{FENCED}',results),\
-         seq=GREATEST(seq,{number}),modify_time={NOW} WHERE id={id};\
-         SELECT CONCAT('=',COALESCE(results,'')) FROM t_tag_lock_lane WHERE id={id}"
-    );
-    if !mutant::on(Mutant::SettlementUncommitted) {
-        sql.push_str(";COMMIT");
+    let mark = script.mark();
+    script.statement(|script| {
+        script.push(&format!(
+            "SELECT {mark},{results} INTO @tag_lock_settled,@tag_lock_results \
+             FROM t_tag_lock_lane WHERE id={id}{fenced}"
+        ));
+    });
+    script.require_mark("@tag_lock_settled");
+    let mut packet = script.commit("@tag_lock_results");
+    if mutant::on(Mutant::SettlementUncommitted) {
+        packet.sql = packet.sql.replace(";COMMIT;", ";DO 0;");
     }
-    sql
-}
-
-/// Writes the fencing of a lane whose row is gone: a failover lost it, or a purge took it.
-pub(crate) fn fence_lane(lane: Token, number: u64) -> String {
-    let mut sql = String::from("INSERT INTO t_tag_lock_lane (id,seq,results,modify_time) VALUES (");
-    literal::bytes(&mut sql, lane.as_bytes());
-    sql.push(',');
-    literal::number(&mut sql, number);
-    sql.push_str(",'");
-    sql.push_str(GONE);
-    sql.push_str("',");
-    sql.push_str(NOW);
-    sql.push_str(");COMMIT");
-    sql
+    packet
 }
 
 impl Script<'_> {
@@ -223,7 +231,7 @@ impl Script<'_> {
     fn number_batch(&mut self, batch: &Batch<'_>) {
         self.statement(|script| {
             script.push("INSERT INTO t_tag_lock_lane (id,seq,modify_time) VALUES (");
-            script.argument(&id_of(batch));
+            script.argument(&id_of(batch.lane));
             script.push(",");
             script.argument(&batch.number.to_string());
             script.push(",");
@@ -236,6 +244,7 @@ impl Script<'_> {
             });
             script.push("),modify_time=VALUES(modify_time)");
         });
+        self.number_row();
     }
 
     /// Locks the stripes of the rows that queue.
@@ -279,14 +288,25 @@ impl Script<'_> {
         });
     }
 
-    /// Writes down the outcomes with the batch.
+    /// Writes down the outcomes with the batch, behind its number.
     fn record(&mut self, batch: &Batch<'_>) {
-        self.statement(|script| {
-            script.push("UPDATE t_tag_lock_lane SET results=");
-            script.push(OUTCOME);
-            script.push(" WHERE id=");
-            script.argument(&id_of(batch));
+        self.change(|script| {
+            if mutant::on(Mutant::PacketUnchecked) {
+                script.push("UPDATE t_tag_lock_lane SET results=CONCAT(");
+                script.argument(&batch.number.to_string());
+                script.push(&format!(",';',{OUTCOME}) WHERE id="));
+                script.argument(&id_of(batch.lane));
+                return;
+            }
+            script.push("INSERT INTO t_tag_lock_lane (id,seq,modify_time) VALUES (");
+            script.argument(&id_of(batch.lane));
+            script.push(",");
+            script.argument(&batch.number.to_string());
+            script.push(&format!(
+                ",{NOW}) ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',{OUTCOME})"
+            ));
         });
+        self.expect("2");
     }
 
     /// Reads rows without a lock, as the text that [`super::reply::Reply`] decodes, behind what it begins with.

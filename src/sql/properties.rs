@@ -170,10 +170,14 @@ proptest! {
             // Each statement is answered, those that prepare as well.
             (Proof::Result(first), Proof::Result(result)) => {
                 prop_assert!(!mariadb && first == result + preparing && result == commit);
+                let check = &statements[commit - 1];
+                prop_assert!(check.starts_with("SET wait_timeout=IF(@"), "{}", check);
             }
             (Proof::Mark(first), Proof::Mark(mark)) => {
                 prop_assert!(mariadb && first != mark);
-                prop_assert_eq!(&statements[commit - 1], &format!("SET @tag_lock_mark={mark}"));
+                let check = &statements[commit - 1];
+                prop_assert!(check.starts_with("IF @"), "{}", check);
+                prop_assert!(check.ends_with(&format!(" THEN SET @tag_lock_mark={mark}")), "{}", check);
                 prop_assert_eq!(statements.last().map(String::as_str), Some("END"));
             }
             proofs => prop_assert!(false, "{:?}", proofs),

@@ -2,7 +2,8 @@
 //!
 //! A step is a packet like any other: it locks its stripes in ascending order, then rows by their full
 //! primary key, skipping those that are locked. Before it deletes, it raises the floor in the stripe
-//! rows to the highest fence that goes: the name's next token is still higher than its last.
+//! rows to the highest fence that goes: the name's next token is still higher than its last. It commits only if the
+//! server says that it has raised the floor of each ([`super::script`]).
 
 use std::collections::BTreeMap;
 
@@ -46,6 +47,7 @@ pub(crate) fn page(after: Option<&(String, u8)>, age: i64, limit: u32) -> String
     }
     sql.push_str(" ORDER BY lock_name,kind,slot LIMIT ");
     literal::number(&mut sql, limit);
+    sql.push_str(";COMMIT");
     sql
 }
 
@@ -59,30 +61,30 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
     let floors: Vec<(Stripe, u64)> = floors.into_iter().collect();
     let mut script = Script::transaction(dialect, None, 256 * rows.len() + 4096);
     script.lock_stripes_of(rows.iter().map(|row| row.stripe));
-    script.statement(|script| {
-        // A derived table of its own: the stripes are locked by now, in their order.
+    // The stripes are locked by now, in their order.
+    script.change(|script| {
         let list = List::new("nf", &floors, |row, (stripe, floor)| {
             row.text('n', &stripe.to_string()).number('f', *floor)
         });
-        script.push("UPDATE (");
+        let floor = if mutant::on(Mutant::PurgeForgetsFloor) {
+            ""
+        } else {
+            ",t_tag_lock.count=GREATEST(t_tag_lock.count,v.f)"
+        };
+        script.push("INSERT INTO t_tag_lock (lock_name,kind,slot) ");
         list.all().query(
             script,
             Query {
-                select: "SELECT s.lock_name AS n,v.f AS f",
+                select: "SELECT s.lock_name,0,0",
                 table: "t_tag_lock s FORCE INDEX(PRIMARY)",
                 key: "s.lock_name=v.n AND s.kind=0 AND s.slot=0",
+                tail: &format!(" ON DUPLICATE KEY UPDATE t_tag_lock.modify_time={NOW}{floor}"),
                 ..Query::default()
             },
         );
-        script.push(
-            " LIMIT 1000000) k STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
-             ON u.lock_name=k.n AND u.kind=0 AND u.slot=0 SET u.modify_time=",
-        );
-        script.push(NOW);
-        if !mutant::on(Mutant::PurgeForgetsFloor) {
-            script.push(",u.count=GREATEST(u.count,k.f)");
-        }
     });
+    // Each of them, or nothing is deleted: tokens would go back.
+    script.expect(&(2 * floors.len()).to_string());
     script.statement(|script| {
         let list = List::new("nkf", rows, |entry, row| {
             entry
@@ -112,21 +114,26 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
     script.commit("@tag_lock_rows")
 }
 
-/// Deletes lanes that nobody has used for `age` microseconds. One row each, by its primary key.
+/// The lanes that nobody has used for `age` microseconds.
 pub(crate) fn idle_lanes(age: i64, limit: u32) -> String {
     format!(
         "SELECT HEX(id) FROM t_tag_lock_lane \
-         WHERE TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>={age} LIMIT {limit}"
+         WHERE TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>={age} LIMIT {limit};COMMIT"
     )
 }
 
-/// Deletes one lane that is still unused.
-pub(crate) fn delete_lane(id: &[u8], age: i64) -> String {
-    let mut sql = String::from("DELETE FROM t_tag_lock_lane WHERE id=");
-    literal::bytes(&mut sql, id);
-    sql.push_str(" AND TIMESTAMPDIFF(MICROSECOND,modify_time,");
-    sql.push_str(NOW);
-    sql.push_str(")>=");
-    literal::number(&mut sql, age);
-    sql
+/// The packet that deletes one lane if it is still unused. It answers how many that were.
+pub(crate) fn delete_lane(id: &[u8], age: i64, dialect: Dialect) -> Packet {
+    let mut hex = String::new();
+    literal::bytes(&mut hex, id);
+    let mut script = Script::transaction(dialect, None, 1024);
+    script.statement(|script| {
+        script.push(&format!(
+            "DELETE u FROM (SELECT id FROM t_tag_lock_lane WHERE id={hex} \
+             AND TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>={age} LIMIT 1 FOR UPDATE SKIP LOCKED) k \
+             STRAIGHT_JOIN t_tag_lock_lane u FORCE INDEX(PRIMARY) ON u.id=k.id"
+        ));
+    });
+    script.statement(|script| script.push("SELECT ROW_COUNT() INTO @tag_lock_rows"));
+    script.commit("@tag_lock_rows")
 }

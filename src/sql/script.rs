@@ -7,13 +7,30 @@
 //! sent them. Both together: 1,280 microseconds for one acquire become 960, where one `UPDATE` with its commit
 //! takes 740 (MariaDB 10.11, medians of one run). MySQL has neither: its `EXECUTE` takes user variables only.
 //! <https://mariadb.com/kb/en/begin-end/>, <https://mariadb.com/kb/en/execute-statement/>.
+//!
+//! # The check before the COMMIT
+//!
+//! Some servers undo a single-table `UPDATE` or `DELETE` that `KILL QUERY` or a time limit hits, report it as done, and carry out the
+//! rest of the packet, `COMMIT` included (MariaDB 10.11.14 and 11.8.6). So no such statement decides anything here, and no statement is
+//! believed: a packet commits only if each of its statements did what the packet counts on, and is undone otherwise, with
+//! an error that means that it may run again.
+//!
+//! - A statement that decides selects the packet's mark with its result ([`Script::mark`]). Its variables are this packet's only if the
+//!   mark is: those of an earlier packet, which stay where a statement did not run, have another one.
+//! - A statement that changes rows that exist is an `INSERT … ON DUPLICATE KEY UPDATE` or a joined `UPDATE`: `ROW_COUNT()` tells how
+//!   many rows it changed ([`Script::change`]), and the sum of all must be what was decided.
+//!
+//! MariaDB checks in an `IF` of the compound statement. On MySQL, which is not known to lie, an assignment that the server
+//! refuses ends the packet.
 
 use std::fmt::Write;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::dialect::Dialect;
 use super::list::{List, Query};
 use super::prepared::Prepared;
+use super::server_error::DEADLOCK;
 use crate::mutant::{self, Mutant};
 use crate::stripe::Stripe;
 
@@ -36,8 +53,17 @@ pub(crate) enum Proof {
 /// Asks for the mark of the last packet that came to its `COMMIT`.
 pub(crate) const MARK: &str = "SELECT @tag_lock_mark";
 
-/// No two packets of a process have the same mark, and so no two of a session.
-static NEXT_MARK: AtomicU64 = AtomicU64::new(1);
+/// No two packets of a process have the same mark, and so no two of a session. They begin anywhere, so that those of a process that had
+/// the session before (a proxy may hand it on) are others too.
+static NEXT_MARK: LazyLock<AtomicU64> =
+    LazyLock::new(|| AtomicU64::new(u64::from(rand::random::<u32>()) << 20));
+
+/// The sum of `ROW_COUNT()` of the statements before the last one that changed rows.
+const CHANGED: &str = "@tag_lock_changed";
+/// The mark of the packet that has locked its stripes.
+const LOCKED: &str = "@tag_lock_locked";
+/// How many stripes it has locked.
+pub(super) const STRIPES: &str = "@tag_lock_stripes";
 
 /// A text of several statements while it is written.
 pub(super) struct Script<'p> {
@@ -52,6 +78,53 @@ pub(super) struct Script<'p> {
     preparation: String,
     /// The parameters of the statement that is being written, as long as it can be prepared.
     arguments: Option<String>,
+    check: Check,
+}
+
+/// What must hold before the `COMMIT`.
+#[derive(Default)]
+struct Check {
+    /// Which packet this is.
+    mark: u64,
+    /// Conditions, with `AND` between.
+    conditions: String,
+    /// What `ROW_COUNT()` of all statements that change rows must come to, as a sum.
+    changes: String,
+    /// The last statement was one that changed rows: its `ROW_COUNT()` is not in [`CHANGED`] yet.
+    uncounted: bool,
+    /// [`CHANGED`] is this packet's.
+    counted: bool,
+    /// The last statement gave the batch its number, and must have changed the lane's row.
+    numbered: bool,
+    /// A mutant commits whatever happened.
+    off: bool,
+}
+
+impl Check {
+    fn require(&mut self, condition: std::fmt::Arguments<'_>) {
+        let and = if self.conditions.is_empty() {
+            ""
+        } else {
+            " AND "
+        };
+        // Writing to a String cannot fail.
+        let _ = write!(self.conditions, "{and}{condition}");
+    }
+
+    /// All of it as one expression.
+    fn expression(mut self) -> String {
+        if self.off {
+            return String::from("1");
+        }
+        let changes = std::mem::take(&mut self.changes);
+        match (self.counted, self.uncounted) {
+            (true, true) => self.require(format_args!("{CHANGED}+ROW_COUNT()={changes}")),
+            (true, false) => self.require(format_args!("{CHANGED}={changes}")),
+            (false, true) => self.require(format_args!("ROW_COUNT()={changes}")),
+            (false, false) => {}
+        }
+        self.conditions
+    }
 }
 
 impl<'p> Script<'p> {
@@ -64,6 +137,7 @@ impl<'p> Script<'p> {
         capacity: usize,
     ) -> Self {
         let mut script = Self::query_only(dialect, capacity);
+        script.check.mark = NEXT_MARK.fetch_add(1, Ordering::Relaxed);
         if dialect.has_compound_statements() {
             script.prepared = prepared.filter(|prepared| prepared.is_on());
             script.push("BEGIN NOT ATOMIC ");
@@ -85,6 +159,7 @@ impl<'p> Script<'p> {
             prepared: None,
             preparation: String::new(),
             arguments: None,
+            check: Check::default(),
         }
     }
 
@@ -93,17 +168,25 @@ impl<'p> Script<'p> {
         self.sql
     }
 
-    /// Commits, and then answers with what the expression `answer` comes to.
+    /// Commits if everything is as the packet counts on, and then answers with what the expression `answer` comes to.
     pub(super) fn commit(mut self, answer: &str) -> Packet {
+        let mark = self.check.mark;
+        let check = std::mem::take(&mut self.check).expression();
         // Writing to a String cannot fail.
         let proof = if self.dialect.has_compound_statements() {
-            let mark = NEXT_MARK.fetch_add(1, Ordering::Relaxed);
-            let end = format_args!(";SET @tag_lock_mark={mark};COMMIT;SELECT {answer};END");
-            let _ = self.sql.write_fmt(end);
+            let _ = write!(
+                self.sql,
+                ";IF {check} THEN SET @tag_lock_mark={mark};COMMIT;SELECT {answer};\
+                 ELSE SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO={DEADLOCK},\
+                 MESSAGE_TEXT='the server undid a part of the packet';END IF;END"
+            );
             Proof::Mark(mark)
         } else {
-            let _ = write!(self.sql, ";COMMIT;SELECT {answer}");
-            Proof::Result(self.results)
+            let _ = write!(
+                self.sql,
+                ";SET wait_timeout=IF({check},1,NULL);COMMIT;SELECT {answer}"
+            );
+            Proof::Result(self.results + 1)
         };
         if !self.dialect.bounds_idle_transactions() {
             self.push(";SET wait_timeout=28800");
@@ -115,6 +198,36 @@ impl<'p> Script<'p> {
             sql: self.sql,
             proof,
         }
+    }
+
+    /// Which packet this is, for the column `j` of a list.
+    pub(super) fn mark(&self) -> u64 {
+        self.check.mark
+    }
+
+    /// The statement before has changed one row: the next one that decides says the packet's mark only if `ROW_COUNT()` tells so.
+    pub(super) fn number_row(&mut self) {
+        self.check.numbered = true;
+    }
+
+    /// What a statement that decides selects into a variable of its own, for [`Self::require_mark`].
+    pub(super) fn marked(&mut self) -> &'static str {
+        if std::mem::take(&mut self.check.numbered) {
+            "IF(ROW_COUNT()>0,v.j,0)"
+        } else {
+            "v.j"
+        }
+    }
+
+    /// Commits only if `variable` has the packet's mark.
+    pub(super) fn require_mark(&mut self, variable: &str) {
+        let mark = self.check.mark;
+        self.check.require(format_args!("{variable}={mark}"));
+    }
+
+    /// Commits whatever happened.
+    pub(super) fn unchecked_if(&mut self, mutant: Mutant) {
+        self.check.off |= mutant::on(mutant);
     }
 
     pub(super) fn push(&mut self, text: &str) {
@@ -144,10 +257,44 @@ impl<'p> Script<'p> {
 
     /// Writes a statement that the server answers with one word, which a compound statement swallows.
     pub(super) fn statement(&mut self, write: impl FnOnce(&mut Self)) {
+        debug_assert!(!self.check.numbered, "who checks the lane's row comes next");
+        if std::mem::take(&mut self.check.uncounted) {
+            let before = if std::mem::replace(&mut self.check.counted, true) {
+                CHANGED
+            } else {
+                "0"
+            };
+            self.count_result();
+            self.write(|script| {
+                script.push(&format!("SET {CHANGED}={before}+ROW_COUNT()"));
+            });
+        }
+        self.count_result();
+        self.write(write);
+    }
+
+    /// Writes a statement that changes rows that exist: its `ROW_COUNT()` counts.
+    pub(super) fn change(&mut self, write: impl FnOnce(&mut Self)) {
+        self.statement(write);
+        self.check.uncounted = true;
+    }
+
+    /// Commits only if the sum of `ROW_COUNT()` of all changes is the sum of what is expected. (An upsert counts a row that it
+    /// changes twice, and one that it inserts once.)
+    pub(super) fn expect(&mut self, changes: &str) {
+        let plus = if self.check.changes.is_empty() {
+            ""
+        } else {
+            "+"
+        };
+        // Writing to a String cannot fail.
+        let _ = write!(self.check.changes, "{plus}{changes}");
+    }
+
+    fn count_result(&mut self) {
         if !self.dialect.has_compound_statements() {
             self.results += 1;
         }
-        self.write(write);
     }
 
     fn write(&mut self, write: impl FnOnce(&mut Self)) {
@@ -219,14 +366,16 @@ impl<'p> Script<'p> {
         if stripes.is_empty() {
             return;
         }
-        let list = List::new("n", &stripes, |row, stripe| {
-            row.text('n', &stripe.to_string())
+        let mark = self.mark();
+        let list = List::new("nj", &stripes, |row, stripe| {
+            row.text('n', &stripe.to_string()).number('j', mark)
         });
+        let marked = self.marked();
         self.statement(|script| {
             list.all().query(
                 script,
                 Query {
-                    select: "SELECT COUNT(*) INTO @tag_lock_stripes",
+                    select: &format!("SELECT {marked},COUNT(*) INTO {LOCKED},{STRIPES}"),
                     table: "t_tag_lock t FORCE INDEX(PRIMARY)",
                     key: "t.lock_name=v.n AND t.kind=0 AND t.slot=0",
                     tail: lock,
@@ -234,5 +383,6 @@ impl<'p> Script<'p> {
                 },
             );
         });
+        self.require_mark(LOCKED);
     }
 }

@@ -38,6 +38,12 @@ pub(crate) const STATEMENT_TIMEOUT: [u16; 2] = [1969, 3024];
 pub(crate) const TOO_MANY_PREPARED: u16 = 1461;
 /// A NULL for a column that takes none: the batch's number was used already.
 pub(crate) const BAD_NULL: u16 = 1048;
+/// A variable cannot have that value: on MySQL a packet ends so that is not as it counts on.
+pub(crate) const WRONG_VALUE_FOR_VARIABLE: u16 = 1231;
+/// A statement was to be executed that the session has not prepared.
+pub(crate) const UNKNOWN_STATEMENT: u16 = 1243;
+/// MySQL says this of a joined `UPDATE` that was killed.
+pub(crate) const UNKNOWN_ERROR: u16 = 1105;
 /// The table does not exist.
 pub(crate) const NO_SUCH_TABLE: u16 = 1146;
 /// A column does not exist: the table is of another version.
@@ -106,6 +112,9 @@ impl Meaning {
             | QUERY_INTERRUPTED
             | TABLE_DEF_CHANGED
             | TOO_MANY_PREPARED
+            | WRONG_VALUE_FOR_VARIABLE
+            | UNKNOWN_STATEMENT
+            | UNKNOWN_ERROR
             | LOCK_TABLE_FULL => Self::Conflict,
             code if STATEMENT_TIMEOUT.contains(&code) => Self::Conflict,
             BAD_NULL => Self::NumberUsed,

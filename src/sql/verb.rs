@@ -219,18 +219,19 @@ fn timed(template: &str, at: &str, micros: &str) -> String {
 /// The texts for each set of verbs. There are some dozens, and a packet needs two or three of them.
 static TEXTS: LazyLock<RwLock<HashMap<Key, Arc<str>>>> = LazyLock::new(RwLock::default);
 
-/// Which text, for which verbs (a bit each), for a single row or several.
-type Key = (Text, u16, bool);
+/// Which text, and for which verbs (a bit each).
+type Key = (Text, u16);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Text {
-    Decision,
+    /// For a single row or several, with this mark.
+    Decision(bool, &'static str),
     Assignments,
 }
 
-fn text(text: Text, verbs: &[Verb], single: bool, write: impl FnOnce() -> String) -> Arc<str> {
+fn text(text: Text, verbs: &[Verb], write: impl FnOnce() -> String) -> Arc<str> {
     let set = verbs.iter().fold(0, |set, verb| set | 1 << *verb as u16);
-    let key = (text, set, single);
+    let key = (text, set);
     let known = TEXTS.read().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = known.get(&key) {
         return Arc::clone(known);
@@ -240,9 +241,9 @@ fn text(text: Text, verbs: &[Verb], single: bool, write: impl FnOnce() -> String
     Arc::clone(texts.entry(key).or_insert_with(|| write().into()))
 }
 
-/// Selects what becomes of the rows of a list, which is a single one or several.
-pub(super) fn decision(verbs: &[Verb], single: bool) -> Arc<str> {
-    text(Text::Decision, verbs, single, || {
+/// Selects what becomes of the rows of a list, which is a single one or several; and `marked`, the packet's mark.
+pub(super) fn decision(verbs: &[Verb], single: bool, marked: &'static str) -> Arc<str> {
+    text(Text::Decision(single, marked), verbs, || {
         let now = |template: &str| timed(template, NOW, NOW_MICROS);
         let granted = now(&by_verb(verbs, |verb| Some(verb.condition()), "0"));
         // What becomes of a counter, with its arithmetic, is told from here; the rest follows from the row before.
@@ -261,29 +262,28 @@ pub(super) fn decision(verbs: &[Verb], single: bool) -> Arc<str> {
         // Of one row it is the same, and cheaper.
         let all = if single { "MAX" } else { "GROUP_CONCAT" };
         format!(
-            "SELECT {NOW},{NOW_MICROS},COALESCE({all}(IF({granted},v.i,NULL)),''),\
+            "SELECT {marked},{NOW},{NOW_MICROS},COALESCE({all}(IF({granted},v.i,NULL)),''),\
              CONCAT({NOW_MICROS},';',COALESCE({all}({state}),'')) \
-             INTO @tag_lock_now,@tag_lock_micros,@tag_lock_granted,@tag_lock_rows"
+             INTO @tag_lock_decided,@tag_lock_now,@tag_lock_micros,@tag_lock_granted,@tag_lock_rows"
         )
     })
 }
 
-/// Assigns what becomes of the rows' columns: of a single row `t`, or of several of the table.
-pub(super) fn assignments(verbs: &[Verb], single: bool) -> Arc<str> {
-    text(Text::Assignments, verbs, single, || {
+/// Assigns what becomes of the rows' columns.
+pub(super) fn assignments(verbs: &[Verb]) -> Arc<str> {
+    text(Text::Assignments, verbs, || {
         let mut columns: Vec<&str> = Vec::new();
         for (column, _) in verbs.iter().flat_map(|verb| verb.assignments()) {
             if !columns.contains(&column) {
                 columns.push(column);
             }
         }
-        let row = if single { "t" } else { "t_tag_lock" };
-        let mut text = format!("{row}.modify_time={NOW}");
+        let mut text = format!("t_tag_lock.modify_time={NOW}");
         for column in columns {
             let value = by_verb(verbs, |verb| verb.value_of(column), &format!("t.{column}"));
             let value = timed(&value, "@tag_lock_now", "@tag_lock_micros");
-            let value = value.replace("t.", &format!("{row}."));
-            text.push_str(&format!(",{row}.{column}={value}"));
+            let value = value.replace("t.", "t_tag_lock.");
+            text.push_str(&format!(",t_tag_lock.{column}={value}"));
         }
         text
     })

@@ -38,7 +38,9 @@ pub fn statements_of(packet: &str, prepared: &mut HashMap<String, String>) -> Ve
     let number = "INSERT INTO t_tag_lock_lane";
     whole.retain(|sql| {
         let answer = sql.starts_with("SELECT CONCAT(@tag_lock_granted");
-        let ends = sql == "COMMIT" || sql == "END";
+        let ends = ["COMMIT", "IF ", "ELSE SIGNAL ", "END"]
+            .iter()
+            .any(|word| sql.starts_with(word));
         !sql.starts_with("SET ") && !sql.starts_with(number) && !answer && !ends
     });
     whole
