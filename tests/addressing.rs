@@ -353,12 +353,14 @@ async fn plans(rows: usize, batch: usize) {
         // The decision; acquire, release, renewal, release by force, want, counter; creation; stripes.
         "@tag_lock_granted,@tag_lock_rows FROM v STRAIGHT_JOIN t_tag_lock t ",
         "@tag_lock_granted,@tag_lock_rows FROM t_tag_lock t ",
-        "UPDATE t_tag_lock t SET t.modify_time=UTC_TIMESTAMP(6),t.fence=GREATEST(",
+        // A single row, several.
+        "INSERT INTO t_tag_lock (lock_name,kind,slot) SELECT _utf8mb4",
+        "INSERT INTO t_tag_lock (lock_name,kind,slot) WITH v(",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.fence=GREATEST(",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.fence=1",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.deadline=GREATEST(",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.holder=",
-        ".modify_time=UTC_TIMESTAMP(6),t.wanted_until=",
+        "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.wanted_until=",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.previous=",
         "(lock_name,kind,slot,fence,create_time,modify_time)",
         &hex("center_lock"),

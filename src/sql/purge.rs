@@ -110,8 +110,7 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
              ON u.lock_name=k.n AND u.kind=k.k AND u.slot=0"
         ));
     });
-    script.statement(|script| script.push("SELECT ROW_COUNT() INTO @tag_lock_rows"));
-    script.commit("@tag_lock_rows")
+    answer_deleted(script)
 }
 
 /// The lanes that nobody has used for `age` microseconds.
@@ -134,6 +133,17 @@ pub(crate) fn delete_lane(id: &[u8], age: i64, dialect: Dialect) -> Packet {
              STRAIGHT_JOIN t_tag_lock_lane u FORCE INDEX(PRIMARY) ON u.id=k.id"
         ));
     });
-    script.statement(|script| script.push("SELECT ROW_COUNT() INTO @tag_lock_rows"));
-    script.commit("@tag_lock_rows")
+    answer_deleted(script)
+}
+
+/// Commits, and answers how many rows the last statement deleted.
+fn answer_deleted(mut script: Script<'_>) -> Packet {
+    let mark = script.mark();
+    script.statement(|script| {
+        script.push(&format!(
+            "SELECT {mark},ROW_COUNT() INTO @tag_lock_purged,@tag_lock_deleted"
+        ));
+    });
+    script.require_mark("@tag_lock_purged");
+    script.commit("@tag_lock_deleted")
 }

@@ -123,6 +123,7 @@ impl Check {
             (false, true) => self.require(format_args!("ROW_COUNT()={changes}")),
             (false, false) => {}
         }
+        debug_assert!(!self.conditions.is_empty(), "a packet checks something");
         self.conditions
     }
 }
