@@ -5,6 +5,8 @@
 
 mod change;
 pub(crate) mod dialect;
+#[cfg(test)]
+mod golden;
 pub(crate) mod inspect;
 mod list;
 mod literal;

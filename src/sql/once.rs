@@ -95,7 +95,9 @@ impl Script<'_> {
             .map(|(position, row, _)| (*position, *row))
             .collect();
         self.statement(|script| {
-            script.select_states(&rows, "@tag_lock_rows,','", "", " INTO @tag_lock_rows");
+            let into = ",v.j INTO @tag_lock_rows,@tag_lock_told";
+            script.select_states(&rows, "@tag_lock_rows,','", "", into);
         });
+        self.require_mark("@tag_lock_told");
     }
 }

@@ -317,12 +317,14 @@ impl Script<'_> {
         more: &str,
         into: &str,
     ) {
-        let list = List::new("inkd", rows, |entry, (position, row)| {
+        let mark = self.mark();
+        let list = List::new("inkdj", rows, |entry, (position, row)| {
             entry
                 .number('i', u64::try_from(*position).unwrap_or_default())
                 .text('n', row.key.name.as_str())
                 .number('k', row.key.kind as u8)
                 .bytes('d', row.operation.token().as_bytes())
+                .number('j', mark)
         });
         // Of one row it is the same, and cheaper.
         let all = if rows.len() == 1 {

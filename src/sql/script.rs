@@ -260,15 +260,13 @@ impl<'p> Script<'p> {
     pub(super) fn statement(&mut self, write: impl FnOnce(&mut Self)) {
         debug_assert!(!self.check.numbered, "who checks the lane's row comes next");
         if std::mem::take(&mut self.check.uncounted) {
-            let before = if std::mem::replace(&mut self.check.counted, true) {
-                CHANGED
+            let sum = if std::mem::replace(&mut self.check.counted, true) {
+                format!("SET {CHANGED}={CHANGED}+ROW_COUNT()")
             } else {
-                "0"
+                format!("SET {CHANGED}=ROW_COUNT()")
             };
             self.count_result();
-            self.write(|script| {
-                script.push(&format!("SET {CHANGED}={before}+ROW_COUNT()"));
-            });
+            self.write(|script| script.push(&sum));
         }
         self.count_result();
         self.write(write);

@@ -1,0 +1,57 @@
+SET wait_timeout=1;
+
+INSERT INTO t_tag_lock_lane (id,seq,modify_time)
+  VALUES (x'd93244e7b08131ef10eda16a07176275',42,UTC_TIMESTAMP(6))
+  ON DUPLICATE KEY UPDATE seq=IF(seq+1=VALUES(seq),VALUES(seq),NULL),
+    modify_time=VALUES(modify_time);
+
+SELECT IF(ROW_COUNT()>0,:mark,0),
+    COUNT(*)
+  INTO @tag_lock_locked,
+    @tag_lock_stripes
+  FROM t_tag_lock t FORCE INDEX(PRIMARY)
+  WHERE t.lock_name=_utf8mb4 x'63656e7465725f6c6f636b5f3834'
+  AND t.kind=0
+  AND t.slot=0
+  FOR UPDATE;
+
+SELECT :mark,
+    UTC_TIMESTAMP(6),
+    TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
+    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=1790000005000000 AND (t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)),0,NULL)),''),
+    CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',0,t.status,t.holder=x'6e45386daeb0b86da1ac4c609001d1e9',t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
+  INTO @tag_lock_decided,
+    @tag_lock_now,
+    @tag_lock_micros,
+    @tag_lock_granted,
+    @tag_lock_rows
+  FROM t_tag_lock t FORCE INDEX(PRIMARY)
+  WHERE t.lock_name=_utf8mb4 x'6a6f62'
+  AND t.kind=1
+  AND t.slot=0
+  FOR UPDATE SKIP LOCKED;
+
+INSERT INTO t_tag_lock (lock_name,kind,slot)
+  SELECT _utf8mb4 x'6a6f62',
+    1,
+    0
+  FROM DUAL
+  WHERE 1
+  AND (LENGTH(@tag_lock_granted)=1 OR FIND_IN_SET(0,@tag_lock_granted))
+  ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
+    t_tag_lock.fence=GREATEST(t_tag_lock.fence,@tag_lock_micros)+65536,
+    t_tag_lock.deadline=TIMESTAMPADD(MICROSECOND,30000000,UTC_TIMESTAMP(6)),
+    t_tag_lock.status=1,
+    t_tag_lock.count=1,
+    t_tag_lock.previous=0,
+    t_tag_lock.holder=x'6e45386daeb0b86da1ac4c609001d1e9',
+    t_tag_lock.description=_utf8mb4 x'6e696768746c79',
+    t_tag_lock.held_by=_utf8mb4 x'7765622d312f34373131';
+
+SET wait_timeout=IF(@tag_lock_locked=:mark AND @tag_lock_decided=:mark AND ROW_COUNT()=2*(@tag_lock_granted<>''),1,NULL);
+
+COMMIT;
+
+SELECT CONCAT(@tag_lock_granted,';',@tag_lock_rows);
+
+SET wait_timeout=28800;

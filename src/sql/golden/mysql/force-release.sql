@@ -1,0 +1,49 @@
+SET wait_timeout=1;
+
+INSERT INTO t_tag_lock_lane (id,seq,modify_time)
+  VALUES (x'd93244e7b08131ef10eda16a07176275',42,UTC_TIMESTAMP(6))
+  ON DUPLICATE KEY UPDATE seq=IF(seq+1=VALUES(seq),VALUES(seq),NULL),
+    modify_time=VALUES(modify_time);
+
+SELECT IF(ROW_COUNT()>0,:mark,0),
+    UTC_TIMESTAMP(6),
+    TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
+    COALESCE(MAX(IF(t.status<>0 AND t.fence=1790000000065536,0,NULL)),''),
+    CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',0,t.status,t.holder=x'06e55b633481f7bb072957eabcf110c9',t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
+  INTO @tag_lock_decided,
+    @tag_lock_now,
+    @tag_lock_micros,
+    @tag_lock_granted,
+    @tag_lock_rows
+  FROM t_tag_lock t FORCE INDEX(PRIMARY)
+  WHERE t.lock_name=_utf8mb4 x'6a6f62'
+  AND t.kind=1
+  AND t.slot=0
+  FOR UPDATE SKIP LOCKED;
+
+INSERT INTO t_tag_lock (lock_name,kind,slot)
+  SELECT _utf8mb4 x'6a6f62',
+    1,
+    0
+  FROM DUAL
+  WHERE 1
+  AND (LENGTH(@tag_lock_granted)=1 OR FIND_IN_SET(0,@tag_lock_granted))
+  ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
+    t_tag_lock.holder=x'06e55b633481f7bb072957eabcf110c9',
+    t_tag_lock.status=0,
+    t_tag_lock.count=0,
+    t_tag_lock.deadline=UTC_TIMESTAMP(6);
+
+SET @tag_lock_changed=ROW_COUNT();
+
+INSERT INTO t_tag_lock_lane (id,seq,modify_time)
+  VALUES (x'd93244e7b08131ef10eda16a07176275',42,UTC_TIMESTAMP(6))
+  ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',CONCAT(@tag_lock_granted,';',@tag_lock_rows));
+
+SET wait_timeout=IF(@tag_lock_decided=:mark AND @tag_lock_changed+ROW_COUNT()=2*(@tag_lock_granted<>'')+2,1,NULL);
+
+COMMIT;
+
+SELECT CONCAT(@tag_lock_granted,';',@tag_lock_rows);
+
+SET wait_timeout=28800;
