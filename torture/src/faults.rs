@@ -4,6 +4,7 @@ mod client_clock;
 mod connections;
 mod cut;
 mod disk;
+mod kill_query;
 mod kill_session;
 mod link;
 mod packet;
@@ -44,11 +45,19 @@ pub enum Lane {
     Worker,
     /// The server as a whole.
     Server,
+    /// What sessions are running.
+    Query,
 }
 
 impl Lane {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Wire, Self::Session, Self::Worker, Self::Server];
+    pub const ALL: [Self; 5] = [
+        Self::Wire,
+        Self::Session,
+        Self::Worker,
+        Self::Server,
+        Self::Query,
+    ];
 
     /// The longest time between the beginnings of two faults, unless the first one takes longer.
     #[must_use]
@@ -58,6 +67,7 @@ impl Lane {
             Self::Session => 800,
             Self::Worker => 5_000,
             Self::Server => 6_500,
+            Self::Query => 2_000,
         })
     }
 
@@ -66,7 +76,7 @@ impl Lane {
     pub fn shortest_rest(self) -> Duration {
         Duration::from_millis(match self {
             Self::Wire | Self::Session => 1,
-            Self::Worker | Self::Server => 300,
+            Self::Worker | Self::Server | Self::Query => 300,
         })
     }
 }
@@ -119,8 +129,8 @@ pub fn all() -> Vec<Box<dyn Fault>> {
         Box::new(packet::HALF_OPEN),
         Box::new(link::Delay),
         Box::new(link::Partition),
-        Box::new(kill_session::KILL),
-        Box::new(kill_session::KILL_QUERY),
+        Box::new(kill_session::KillSession),
+        Box::new(kill_query::KillQuery),
         Box::new(slow_packet::SlowPacket),
         Box::new(purge::Purge),
         Box::new(worker_stop::WorkerStop),
@@ -220,7 +230,7 @@ impl Rig {
             .is_err()
     }
 
-    /// The library's sessions on a server.
+    /// The sessions of the workers on a server.
     pub async fn sessions(&self, node: &Node) -> Vec<u64> {
         let sql = format!(
             "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{}' ORDER BY ID",

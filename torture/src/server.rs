@@ -267,7 +267,10 @@ impl Node {
     }
 }
 
-async fn within<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+/// What an administrator waits for, with a limit.
+pub(crate) async fn within<T>(
+    work: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
     match tokio::time::timeout(LIMIT, work).await {
         Ok(result) => result,
         Err(_) => Err(sqlx::Error::PoolTimedOut),
