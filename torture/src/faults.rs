@@ -13,6 +13,7 @@ mod read_only;
 mod server_clock;
 mod server_kill;
 mod slow_packet;
+mod statement_time;
 mod wait_timeout;
 mod worker_kill;
 mod worker_stop;
@@ -140,6 +141,7 @@ pub fn all() -> Vec<Box<dyn Fault>> {
         Box::new(read_only::ReadOnly),
         Box::new(connections::Connections),
         Box::new(wait_timeout::WaitTimeout),
+        Box::new(statement_time::StatementTime),
         Box::new(server_clock::ServerClock),
         Box::new(disk::DiskFull),
     ]
