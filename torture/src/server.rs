@@ -166,6 +166,17 @@ impl Node {
         rows.iter().map(|row| row.try_get_unchecked(0)).collect()
     }
 
+    /// What it says of its version.
+    ///
+    /// # Errors
+    ///
+    /// While the server is away.
+    pub async fn version(&self) -> Result<String, sqlx::Error> {
+        let mut connection = self.administrator().await?;
+        let row = within(sqlx::raw_sql("SELECT VERSION()").fetch_one(&mut connection)).await?;
+        row.try_get_unchecked(0)
+    }
+
     /// Whether the server can be killed and started.
     #[must_use]
     pub fn is_ours(&self) -> bool {
