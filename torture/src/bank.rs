@@ -50,7 +50,7 @@ impl Transfer {
     ///
     /// # Errors
     ///
-    /// As the server gives cause for.
+    /// As the server gives cause for; `RowNotFound` if it says that it changed nothing.
     pub async fn write(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
         let Self {
             name,
@@ -69,6 +69,10 @@ impl Transfer {
         .bind(name)
         .execute(&mut *connection)
         .await?;
+        // Some servers undo a statement that is killed, and say that it is done with no row. The rig must not believe them.
+        if moved.rows_affected() != 1 {
+            return Err(sqlx::Error::RowNotFound);
+        }
         sqlx::query("INSERT INTO transfer VALUES (?, ?, ?, ?, ?, ?, ?)")
             .bind(name)
             .bind(moved.last_insert_id())

@@ -4,6 +4,7 @@ mod client_clock;
 mod connections;
 mod cut;
 mod disk;
+mod kill_query;
 mod kill_session;
 mod link;
 mod packet;
@@ -12,6 +13,7 @@ mod read_only;
 mod server_clock;
 mod server_kill;
 mod slow_packet;
+mod statement_time;
 mod wait_timeout;
 mod worker_kill;
 mod worker_stop;
@@ -44,11 +46,19 @@ pub enum Lane {
     Worker,
     /// The server as a whole.
     Server,
+    /// What sessions are running.
+    Query,
 }
 
 impl Lane {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Wire, Self::Session, Self::Worker, Self::Server];
+    pub const ALL: [Self; 5] = [
+        Self::Wire,
+        Self::Session,
+        Self::Worker,
+        Self::Server,
+        Self::Query,
+    ];
 
     /// The longest time between the beginnings of two faults, unless the first one takes longer.
     #[must_use]
@@ -58,6 +68,7 @@ impl Lane {
             Self::Session => 800,
             Self::Worker => 5_000,
             Self::Server => 6_500,
+            Self::Query => 2_000,
         })
     }
 
@@ -66,7 +77,7 @@ impl Lane {
     pub fn shortest_rest(self) -> Duration {
         Duration::from_millis(match self {
             Self::Wire | Self::Session => 1,
-            Self::Worker | Self::Server => 300,
+            Self::Worker | Self::Server | Self::Query => 300,
         })
     }
 }
@@ -119,8 +130,8 @@ pub fn all() -> Vec<Box<dyn Fault>> {
         Box::new(packet::HALF_OPEN),
         Box::new(link::Delay),
         Box::new(link::Partition),
-        Box::new(kill_session::KILL),
-        Box::new(kill_session::KILL_QUERY),
+        Box::new(kill_session::KillSession),
+        Box::new(kill_query::KillQuery),
         Box::new(slow_packet::SlowPacket),
         Box::new(purge::Purge),
         Box::new(worker_stop::WorkerStop),
@@ -130,6 +141,7 @@ pub fn all() -> Vec<Box<dyn Fault>> {
         Box::new(read_only::ReadOnly),
         Box::new(connections::Connections),
         Box::new(wait_timeout::WaitTimeout),
+        Box::new(statement_time::StatementTime),
         Box::new(server_clock::ServerClock),
         Box::new(disk::DiskFull),
     ]
@@ -220,7 +232,7 @@ impl Rig {
             .is_err()
     }
 
-    /// The library's sessions on a server.
+    /// The sessions of the workers on a server.
     pub async fn sessions(&self, node: &Node) -> Vec<u64> {
         let sql = format!(
             "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{}' ORDER BY ID",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use tag_lock_torture::options::{Command, Options};
+use tag_lock_torture::server::Servers;
 use tag_lock_torture::{case, mutant_build, mutants, run, worker};
 
 /// The status of a run that found something.
@@ -55,7 +56,11 @@ fn work(options: Options) -> Result<bool, Failure> {
             #[cfg(not(tag_lock_mutants))]
             let all = &[];
             let limit = Duration::from_secs(limit);
-            Ok(mutants::run(all, &names, limit, seed)?)
+            let version = runtime()?.block_on(async {
+                let servers = Servers::from_environment()?;
+                Ok::<_, Failure>(servers.writer().version().await?)
+            })?;
+            Ok(mutants::run(all, &names, limit, seed, &version)?)
         }
         None => {
             let run = options.run;

@@ -37,6 +37,8 @@ pub struct Report {
     pub faults: BTreeMap<String, u64>,
     /// Deadlocks that the servers counted.
     pub deadlocks: u64,
+    /// Statements that the servers ended because they took too long.
+    pub timeouts: u64,
     /// Conflicts between the nodes of a cluster: the library runs such a packet again.
     pub conflicts: Option<u64>,
     /// The longest time from a server being whole again to the first acknowledged change, in milliseconds.
@@ -107,6 +109,7 @@ impl fmt::Display for Report {
         line("increments", &self.increments)?;
         line("open at a kill", &self.open)?;
         line("server deadlocks", &self.deadlocks)?;
+        line("statements timed out", &self.timeouts)?;
         if let Some(conflicts) = &self.conflicts {
             line("conflicts retried", conflicts)?;
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rand::Rng;
 use sqlx::mysql::MySqlConnection;
 use tag_lock::{AtClose, LockClient};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::bank;
@@ -103,11 +104,11 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     let following = tokio::spawn(cluster::follow(Arc::clone(&rig)));
     let nemesis = Nemesis::start(&rig, faults)?;
     let began = Instant::now();
-    let mut problems = if findings.is_empty() {
-        load(&rig, options).await?
+    let loaded = if findings.is_empty() {
+        load(&rig, options).await
     } else {
         // It needs no load to be seen.
-        Vec::new()
+        Ok(Vec::new())
     };
     let seconds = began.elapsed().as_secs();
     eprintln!(
@@ -115,8 +116,11 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         options.workers
     );
     rig.ending.send_replace(true);
-    problems.extend(nemesis.finish().await);
+    // Also when the load failed: the server may not be ours alone.
+    let unmended = nemesis.finish().await;
     mend(&rig).await;
+    let mut problems = loaded?;
+    problems.extend(unmended);
     rig.fleet.finish(PATIENCE).await;
     for node in &rig.servers.nodes {
         rig.tallies.look(node).await;
@@ -158,6 +162,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
             .map(|(name, count)| (name.to_owned(), count))
             .collect(),
         deadlocks,
+        timeouts: rig.tallies.timeouts(),
         conflicts: rig.tallies.conflicts(),
         worst_recovery: judged.worst_recovery / 1_000_000,
         worst_wait: judged
@@ -194,9 +199,11 @@ async fn load(rig: &Rig, options: &RunOptions) -> Result<Vec<String>, Failure> {
     let began = Instant::now();
     let mut told = Instant::now();
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut terminated = signal(SignalKind::terminate())?;
     loop {
         tokio::select! {
             _ = &mut interrupted => return Ok(vec!["interrupted".to_owned()]),
+            _ = terminated.recv() => return Ok(vec!["terminated".to_owned()]),
             () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
         rig.fleet.replace_the_ended()?;

@@ -166,6 +166,17 @@ impl Node {
         rows.iter().map(|row| row.try_get_unchecked(0)).collect()
     }
 
+    /// What it says of its version.
+    ///
+    /// # Errors
+    ///
+    /// While the server is away.
+    pub async fn version(&self) -> Result<String, sqlx::Error> {
+        let mut connection = self.administrator().await?;
+        let row = within(sqlx::raw_sql("SELECT VERSION()").fetch_one(&mut connection)).await?;
+        row.try_get_unchecked(0)
+    }
+
     /// Whether the server can be killed and started.
     #[must_use]
     pub fn is_ours(&self) -> bool {
@@ -267,7 +278,10 @@ impl Node {
     }
 }
 
-async fn within<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+/// What an administrator waits for, with a limit.
+pub(crate) async fn within<T>(
+    work: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
     match tokio::time::timeout(LIMIT, work).await {
         Ok(result) => result,
         Err(_) => Err(sqlx::Error::PoolTimedOut),

@@ -31,6 +31,8 @@ pub enum Workload {
     Stock,
     /// Transactions over accounts that verify their lock.
     Bank,
+    /// Locks and counters that each have one user: few packets, of few rows.
+    Solo,
     /// All of these at once.
     Mixed,
 }
@@ -48,6 +50,8 @@ pub struct Shares {
     pub stock: u32,
     /// Tasks of the workload `bank`.
     pub bank: u32,
+    /// Tasks of the workload `solo`.
+    pub solo: u32,
 }
 
 impl Workload {
@@ -60,6 +64,7 @@ impl Workload {
             tickets: 0,
             stock: 0,
             bank: 0,
+            solo: 0,
         };
         match self {
             Self::Mutex => Shares { mutex: 256, ..none },
@@ -74,6 +79,8 @@ impl Workload {
             Self::Stock => Shares { stock: 300, ..none },
             // Each has a connection of its own.
             Self::Bank => Shares { bank: 24, ..none },
+            // Packets of one row or two.
+            Self::Solo => Shares { solo: 3, ..none },
             // Many wait for each lock: most turns pass on in memory, and every process wants each name. Bank and
             // fenced tasks cost the server most, and a stock's history is the more lenient the more is under way.
             Self::Mixed => Shares {
@@ -82,6 +89,7 @@ impl Workload {
                 tickets: 400,
                 stock: 32,
                 bank: 6,
+                solo: 4,
             },
         }
     }

@@ -1,4 +1,5 @@
-//! What the servers count themselves, across their restarts: deadlocks, and the conflicts of a cluster.
+//! What the servers count themselves, across their restarts: deadlocks, statements that took too long, and the conflicts of a
+//! cluster.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,6 +8,11 @@ use crate::server::{Node, Servers};
 const MARIADB_DEADLOCKS: &str = "SELECT CAST(VARIABLE_VALUE AS UNSIGNED) FROM information_schema.GLOBAL_STATUS \
                                  WHERE VARIABLE_NAME = 'Innodb_deadlocks'";
 const MYSQL_DEADLOCKS: &str = "SELECT CAST(COUNT AS UNSIGNED) FROM information_schema.INNODB_METRICS WHERE NAME = 'lock_deadlocks'";
+/// Statements that the server ended because they took too long, those of administrators included.
+const MARIADB_TIMEOUTS: &str = "SELECT CAST(VARIABLE_VALUE AS UNSIGNED) FROM information_schema.GLOBAL_STATUS \
+                                WHERE VARIABLE_NAME = 'Max_statement_time_exceeded'";
+const MYSQL_TIMEOUTS: &str = "SELECT CAST(VARIABLE_VALUE AS UNSIGNED) FROM performance_schema.global_status \
+                              WHERE VARIABLE_NAME = 'Max_execution_time_exceeded'";
 /// Transactions of a node that failed to certify, or that made way for one of another node.
 const GALERA_CONFLICTS: &str = "SELECT CAST(SUM(VARIABLE_VALUE) AS UNSIGNED) FROM information_schema.GLOBAL_STATUS \
                                 WHERE VARIABLE_NAME IN ('wsrep_local_cert_failures', 'wsrep_local_bf_aborts')";
@@ -20,6 +26,7 @@ const GROUP_CONFLICTS: &str = "SELECT CAST(SUM(SUM_ERROR_RAISED) AS UNSIGNED) \
 #[derive(Debug)]
 pub struct Tallies {
     deadlocks: Tally,
+    timeouts: Tally,
     /// None where one server decides alone.
     conflicts: Option<Tally>,
 }
@@ -46,12 +53,14 @@ impl Tallies {
             sql,
             counters: Mutex::new(vec![Counter::default(); servers.nodes.len()]),
         };
+        let (deadlocks, timeouts) = if servers.is_mariadb {
+            (MARIADB_DEADLOCKS, MARIADB_TIMEOUTS)
+        } else {
+            (MYSQL_DEADLOCKS, MYSQL_TIMEOUTS)
+        };
         Self {
-            deadlocks: tally(if servers.is_mariadb {
-                MARIADB_DEADLOCKS
-            } else {
-                MYSQL_DEADLOCKS
-            }),
+            deadlocks: tally(deadlocks),
+            timeouts: tally(timeouts),
             conflicts: match servers.kind.as_str() {
                 "galera" => Some(tally(GALERA_CONFLICTS)),
                 "group-replication" => Some(tally(GROUP_CONFLICTS)),
@@ -63,6 +72,7 @@ impl Tallies {
     /// Looks at a server's counters. To be called often, and right before each kill.
     pub async fn look(&self, node: &Node) {
         self.deadlocks.look(node).await;
+        self.timeouts.look(node).await;
         if let Some(conflicts) = &self.conflicts {
             conflicts.look(node).await;
         }
@@ -72,6 +82,12 @@ impl Tallies {
     #[must_use]
     pub fn deadlocks(&self) -> u64 {
         self.deadlocks.total()
+    }
+
+    /// How many statements took too long for the server.
+    #[must_use]
+    pub fn timeouts(&self) -> u64 {
+        self.timeouts.total()
     }
 
     /// How many conflicts there were between the nodes of a cluster.

@@ -3,6 +3,7 @@
 mod bank;
 mod counters;
 mod holds;
+mod solo;
 mod task;
 
 use std::error::Error;
@@ -43,6 +44,8 @@ pub async fn run(directory: &Path, worker: u32) -> Result<(), Failure> {
     })?;
     let options: MySqlConnectOptions = url.parse()?;
     let client = connect(&options, worker).await?;
+    // With lanes of its own, for packets that nobody else's work is in.
+    let solo_client = connect(&options, worker).await?;
     let books = Arc::new(Books::new(Writer::create(directory, worker)?));
     let shared = Arc::new(
         std::fs::OpenOptions::new()
@@ -53,7 +56,7 @@ pub async fn run(directory: &Path, worker: u32) -> Result<(), Failure> {
     let mut tasks = JoinSet::new();
     let shares = setup.workload.shares();
     let mut number = 0;
-    let mut task = || {
+    let mut task = |client: &LockClient| {
         number += 1;
         let mut random = ChaCha8Rng::seed_from_u64(setup.seed);
         random.set_stream(u64::from(worker) << 32 | u64::from(number));
@@ -70,19 +73,22 @@ pub async fn run(directory: &Path, worker: u32) -> Result<(), Failure> {
         }
     };
     for _ in 0..shares.mutex {
-        tasks.spawn(task().mutex());
+        tasks.spawn(task(&client).mutex());
     }
     for _ in 0..shares.fenced {
-        tasks.spawn(task().fenced());
+        tasks.spawn(task(&client).fenced());
     }
     for _ in 0..shares.tickets {
-        tasks.spawn(task().tickets());
+        tasks.spawn(task(&client).tickets());
     }
     for _ in 0..shares.stock {
-        tasks.spawn(task().stock());
+        tasks.spawn(task(&client).stock());
     }
     for _ in 0..shares.bank {
-        tasks.spawn(task().bank());
+        tasks.spawn(task(&client).bank());
+    }
+    for _ in 0..shares.solo {
+        tasks.spawn(task(&solo_client).solo());
     }
     // Standard input ends when the run wants the end, and when the run itself is gone.
     let ended = Arc::clone(&books);
@@ -99,6 +105,7 @@ pub async fn run(directory: &Path, worker: u32) -> Result<(), Failure> {
         }
     }
     client.close(AtClose::Release).await;
+    solo_client.close(AtClose::Release).await;
     tell(&books);
     books.complete();
     Ok(())

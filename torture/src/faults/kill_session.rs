@@ -1,4 +1,4 @@
-//! An operator kills sessions of the library, or what they are just running.
+//! An operator kills sessions of the library and of its callers.
 
 use futures_util::future::BoxFuture;
 use rand::Rng;
@@ -6,24 +6,11 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Failure, Fault, Lane, Rig};
 
-pub(super) struct KillSession {
-    name: &'static str,
-    command: &'static str,
-}
-
-pub(super) const KILL: KillSession = KillSession {
-    name: "kill",
-    command: "KILL",
-};
-
-pub(super) const KILL_QUERY: KillSession = KillSession {
-    name: "kill-query",
-    command: "KILL QUERY",
-};
+pub(super) struct KillSession;
 
 impl Fault for KillSession {
     fn name(&self) -> &'static str {
-        self.name
+        "kill"
     }
 
     fn lane(&self) -> Lane {
@@ -47,7 +34,7 @@ impl Fault for KillSession {
             }
             let session = sessions[random.random_range(0..sessions.len())];
             // The server may be away, and the session may have ended by itself.
-            let killed = node.run(&format!("{} {session}", self.command)).await;
+            let killed = node.run(&format!("KILL {session}")).await;
             Ok(killed.is_ok())
         })
     }

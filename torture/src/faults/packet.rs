@@ -97,6 +97,14 @@ fn is_query(command: &Command) -> bool {
     matches!(command.kind(), CommandKind::Query | CommandKind::Execute)
 }
 
+impl PacketFault {
+    /// Lets it wait for a command of some worker.
+    pub(super) fn arm(&self, rig: &Rig, random: &mut ChaCha8Rng) {
+        let slot = rig.any_slot(random);
+        slot.wire.arm(self.name, self.fits, (self.make)(random));
+    }
+}
+
 impl Fault for PacketFault {
     fn name(&self) -> &'static str {
         self.name
@@ -115,8 +123,7 @@ impl Fault for PacketFault {
         rig: &'a Rig,
         random: &'a mut ChaCha8Rng,
     ) -> BoxFuture<'a, Result<bool, Failure>> {
-        let slot = rig.any_slot(random);
-        slot.wire.arm(self.name, self.fits, (self.make)(random));
+        self.arm(rig, random);
         // It counts itself when its command comes.
         Box::pin(async { Ok(false) })
     }

@@ -26,6 +26,8 @@ pub enum Kind {
     LostUpdate,
     /// A lock could not be had although nobody held it.
     NotServed,
+    /// A lock is refused although its last holder's release was acknowledged, and nobody else may have it.
+    ReleaseUndone,
     /// A lock is still held although all its holders are gone.
     LeaseOutlived,
     /// The sum of a counter is not that of what was added.
@@ -60,6 +62,7 @@ impl fmt::Display for Kind {
             Self::WriteRefused => "write refused",
             Self::LostUpdate => "lost update",
             Self::NotServed => "not served",
+            Self::ReleaseUndone => "release undone",
             Self::LeaseOutlived => "lease outlived",
             Self::WrongSum => "wrong sum",
             Self::WrongValue => "wrong value",

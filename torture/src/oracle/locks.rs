@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::finding::{Findings, Kind};
 use super::index::{History, Hold};
 use super::{Context, Rules};
+use crate::history::Outcome;
 
 pub(super) fn check(history: &History<'_>, rules: Rules, findings: &mut Findings) {
     if rules.leases_exclude {
@@ -14,6 +15,9 @@ pub(super) fn check(history: &History<'_>, rules: Rules, findings: &mut Findings
         tokens(&history.holds, findings);
     }
     writes(history, findings);
+    if rules.counters_are_exact {
+        releases(history, findings);
+    }
 }
 
 /// Holds begin when the grant returned and end with the last instant at which the holder saw it held: in between it
@@ -166,6 +170,70 @@ fn writes(history: &History<'_>, findings: &mut Findings) {
                     )
                 },
                 write.record,
+            );
+        }
+    }
+}
+
+/// A lock that only one task ever wants is free for it, once the task has released it and knows what became of all that it asked
+/// for. What is refused after a good part of a lease may have been granted to itself meanwhile, in an answer that was lost.
+fn releases(history: &History<'_>, findings: &mut Findings) {
+    let granted = history.holds.iter().map(|hold| hold.grant);
+    let refused = history.refusals.iter().filter_map(|refusal| refusal.record);
+    let mut users = granted
+        .chain(refused)
+        .map(|record| (record.worker, record.task));
+    let first = users.next();
+    if users.any(|user| Some(user) != first) {
+        return;
+    }
+    let shortest = history.holds.iter().map(|hold| hold.ttl).min();
+    let at_once = shortest.unwrap_or_default() / 4;
+    // From when on, and until when, the task may have the lock.
+    let mut claims: Vec<(u64, u64)> = Vec::new();
+    for hold in &history.holds {
+        let end = match hold.release {
+            Some((release, Outcome::Done)) => release.returned,
+            _ => u64::MAX,
+        };
+        claims.push((hold.grant.invoked, end));
+    }
+    let mut asked = Vec::new();
+    for refusal in &history.refusals {
+        match (refusal.outcome, refusal.record) {
+            (Outcome::Refused, Some(record)) => asked.push(record),
+            (Outcome::Failed, _) => {}
+            _ => claims.push((refusal.invoked, u64::MAX)),
+        }
+    }
+    claims.sort_unstable();
+    let released = claims.iter().filter(|(_, end)| *end < u64::MAX);
+    findings.checked("releases", released.count());
+    asked.sort_by_key(|record| record.returned);
+    let mut begun = claims.into_iter().peekable();
+    let (mut released, mut found) = (None, None);
+    for record in asked {
+        while let Some((_, end)) = begun.next_if(|(from, _)| *from < record.returned) {
+            released = released.max(Some(end));
+        }
+        // Each release once, however often the lock was refused after it.
+        if released != found
+            && record.returned - record.invoked < at_once
+            && let Some(released) = released.filter(|released| *released < record.invoked)
+        {
+            found = Some(released);
+            findings.add(
+                Kind::ReleaseUndone,
+                |at| {
+                    format!(
+                        "worker {} task {} alone wants it, released it at {}, and was refused it at {}",
+                        record.worker,
+                        record.task,
+                        at.at(released),
+                        at.at(record.returned),
+                    )
+                },
+                [record],
             );
         }
     }

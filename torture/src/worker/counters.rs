@@ -1,5 +1,6 @@
 //! Tasks that add to counters: tickets of a sequence, and stocks that never leave their bounds.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
@@ -9,6 +10,8 @@ use crate::history::{Event, Operation, Outcome};
 
 /// The longest time until a future is dropped.
 const IMPATIENCE: Duration = Duration::from_millis(40);
+/// Of a thousand, so many look at the counter and add nothing.
+const READS: u32 = 20;
 /// How often an addition with an id is repeated while nobody knows whether it was done.
 const REPEATS: u32 = 5;
 
@@ -19,6 +22,10 @@ impl Task {
             let client = self.client.clone();
             let counter = client.counter(&name);
             let way = self.random.random_range(0..1_000);
+            if way < READS {
+                self.read_counter(&name).await;
+                continue;
+            }
             let delta = 1;
             let impatience = self.up_to(IMPATIENCE);
             let id = format!(
@@ -36,7 +43,7 @@ impl Task {
                 },
             );
             let answer = match way {
-                0..960 => told(counter.add(delta).await),
+                READS..960 => told(counter.add(delta).await),
                 960..990 => match tokio::time::timeout(impatience, counter.add(delta)).await {
                     Ok(answer) => told(answer),
                     Err(_) => (None, Outcome::Unknown),
@@ -70,6 +77,33 @@ impl Task {
             );
             self.after(outcome).await;
         }
+    }
+
+    /// Reads the value: as if 0 were added.
+    pub(super) async fn read_counter(&mut self, name: &Arc<str>) {
+        let delta = 0;
+        let (low, high) = (None, None);
+        let invoked = self.invoked(name, Operation::Add { delta, low, high });
+        let (value, outcome) = match self.client.counter(name).get().await {
+            Ok(value) => (Some(value), Outcome::Done),
+            Err(error) => {
+                // Ends the worker if no fault explains it. A read changes nothing, whatever is unknown.
+                outcome_of(&error);
+                (None, Outcome::Failed)
+            }
+        };
+        self.ended(
+            name,
+            invoked,
+            Event::Added {
+                delta,
+                low,
+                high,
+                value,
+                outcome,
+            },
+        );
+        self.after(outcome).await;
     }
 
     pub(super) async fn stock(mut self) {
@@ -116,14 +150,14 @@ impl Task {
     }
 
     /// While the server is away, failures would come at the speed of the processor.
-    async fn after(&mut self, outcome: Outcome) {
+    pub(super) async fn after(&mut self, outcome: Outcome) {
         if outcome == Outcome::Failed {
             self.rest().await;
         }
     }
 }
 
-fn told(answer: Result<i64, tag_lock::Error>) -> (Option<i64>, Outcome) {
+pub(super) fn told(answer: Result<i64, tag_lock::Error>) -> (Option<i64>, Outcome) {
     match answer {
         Ok(value) => (Some(value), Outcome::Done),
         Err(error) => (None, outcome_of(&error)),

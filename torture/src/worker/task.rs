@@ -69,9 +69,10 @@ impl Books {
                 self.sections.fetch_add(1, Ordering::Relaxed);
             }
             Event::Added {
+                delta,
                 outcome: Outcome::Done,
                 ..
-            } => {
+            } if *delta != 0 => {
                 self.increments.fetch_add(1, Ordering::Relaxed);
             }
             _ => {}

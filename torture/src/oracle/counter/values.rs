@@ -3,7 +3,8 @@
 //! Where all deltas have one sign, each acknowledged addition takes a stretch of the number line, from the value before it
 //! to the value after it: stretches do not overlap, a gap is what ambiguous additions took, and stretches rise with
 //! real time. Otherwise each is a step between two values, and all steps together are one walk from 0 to the last
-//! value: every value is left as often as it is reached.
+//! value: every value is left as often as it is reached. A read is an addition of 0: it takes nothing, and has its place in
+//! real time.
 
 use std::collections::HashMap;
 
@@ -28,7 +29,8 @@ pub(super) fn check(additions: &[Addition<'_>], last: Option<i64>, findings: &mu
     let rises = happened().any(|one| one.delta > 0);
     let falls = happened().any(|one| one.delta < 0);
     let sign: i128 = if falls && !rises { -1 } else { 1 };
-    let mut steps: Vec<Step<'_>> = changing()
+    let mut steps: Vec<Step<'_>> = additions
+        .iter()
         .filter_map(|one| {
             let after = i128::from(acknowledged(one)?);
             Some(Step {
@@ -45,9 +47,10 @@ pub(super) fn check(additions: &[Addition<'_>], last: Option<i64>, findings: &mu
     if rises && falls {
         walk(&steps, ambiguous.len(), last, findings);
     } else {
+        order(&steps, findings);
+        steps.retain(|step| step.before != step.after);
         steps.sort_by_key(|step| step.after);
         stretches(&steps, &ambiguous, last, findings);
-        order(&steps, findings);
     }
 }
 
@@ -153,7 +156,7 @@ fn fill(mut gaps: Vec<Gap>, ambiguous: &[&Addition<'_>], findings: &mut Findings
     }
 }
 
-/// An addition sees those that had returned before it was invoked.
+/// An addition, or a read, sees those that had returned before it was invoked.
 fn order(steps: &[Step<'_>], findings: &mut Findings) {
     let mut by_call: Vec<&Step<'_>> = steps.iter().collect();
     by_call.sort_by_key(|step| step.invoked);

@@ -32,6 +32,8 @@ pub(super) const BREAKAGES: &[(&str, Kind, Damage)] = &[
     ("an update lost", Kind::LostUpdate, update_lost),
     ("a lock that nobody gets", Kind::NotServed, nobody_gets_it),
     ("a free lock refused", Kind::NotServed, free_lock_refused),
+    ("a release undone", Kind::ReleaseUndone, release_undone),
+    ("an old value read", Kind::ValueOutOfOrder, old_value_read),
     (
         "a lease without end",
         Kind::LeaseOutlived,
@@ -256,6 +258,34 @@ fn free_lock_refused(world: &mut World, random: &mut ChaCha8Rng) -> Option<()> {
         outcome: Outcome::Refused,
     };
     add_to_lock(world, (from, from + 1_000), refused);
+    Some(())
+}
+
+fn release_undone(world: &mut World, random: &mut ChaCha8Rng) -> Option<()> {
+    let place = pick(world, random, |r| {
+        let done = Outcome::Done;
+        matches!(r.event, Event::Released { outcome, .. } if outcome == done) && &*r.name == "alone"
+    })?;
+    let release = at(world, place).clone();
+    world.logs[place.0].records.push(Record {
+        invoked: release.returned + 1,
+        returned: release.returned + 2,
+        event: Event::NotGranted {
+            outcome: Outcome::Refused,
+        },
+        ..release
+    });
+    Some(())
+}
+
+fn old_value_read(world: &mut World, random: &mut ChaCha8Rng) -> Option<()> {
+    let place = pick(world, random, |r| {
+        &*r.name == "read"
+            && matches!(r.event, Event::Added { delta: 0, value: Some(value), .. } if value > 0)
+    })?;
+    if let Event::Added { value, .. } = &mut at(world, place).event {
+        *value = Some(0);
+    }
     Some(())
 }
 

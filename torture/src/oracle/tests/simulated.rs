@@ -47,7 +47,78 @@ impl World {
             &[-1, -2, 5],
             Some((0, 12)),
         );
+        world.alone(&mut random, length);
+        world.reads(&mut random);
         world
+    }
+
+    /// A lock that one task has for itself.
+    fn alone(&mut self, random: &mut ChaCha8Rng, length: usize) {
+        let mut lock = Lock::new(self, "alone");
+        let refused = Outcome::Refused;
+        for _ in 0..length {
+            let invoked = lock.pass(random);
+            lock.pass(random);
+            lock.token += 1;
+            let token = lock.token;
+            if random.random_bool(0.1) {
+                let outcome = Outcome::Failed;
+                lock.log(0, invoked, Event::NotGranted { outcome });
+                continue;
+            }
+            lock.log(0, invoked, Event::Granted { token, ttl: TTL });
+            let trusted_until = lock.pass(random);
+            let end = Event::HeldUntil {
+                token,
+                trusted_until,
+            };
+            lock.log(0, trusted_until, end);
+            if random.random_bool(0.1) {
+                let invoked = lock.pass(random);
+                lock.pass(random);
+                lock.log(0, invoked, Event::NotGranted { outcome: refused });
+            }
+            let invoked = lock.pass(random);
+            lock.pass(random);
+            let outcome = Outcome::Done;
+            lock.log(0, invoked, Event::Released { token, outcome });
+            if random.random_bool(0.1) {
+                // Granted, in an answer that was lost and settled.
+                let invoked = lock.pass(random);
+                lock.now += TTL;
+                lock.log(0, invoked, Event::NotGranted { outcome: refused });
+            }
+        }
+        // What became of the last one nobody knows, and so the lock may be held.
+        for outcome in [Outcome::Unknown, refused] {
+            let invoked = lock.pass(random);
+            lock.pass(random);
+            lock.log(0, invoked, Event::NotGranted { outcome });
+        }
+        let fence = (Arc::clone(&lock.name), lock.token);
+        self.last.fences.push(fence);
+    }
+
+    /// Additions and reads, one after another.
+    fn reads(&mut self, random: &mut ChaCha8Rng) {
+        let name: Arc<str> = Arc::from("read");
+        let mut now = 1_000_000_000;
+        let mut total = 0;
+        for _ in 0..20 {
+            let delta = random.random_range(0..2);
+            total += delta;
+            let returned = now + random.random_range(1..1_000);
+            let event = Event::Added {
+                delta,
+                low: None,
+                high: None,
+                value: Some(total),
+                outcome: Outcome::Done,
+            };
+            self.ended(0, &name, (now, returned), event);
+            now = returned + 1;
+        }
+        self.last.counters.push((name, total));
     }
 
     pub(super) fn records(&mut self) -> impl Iterator<Item = &mut Record> {
