@@ -4,6 +4,7 @@
 //! ```text
 //! scripts/with-mysql cargo bench --bench leases
 //! scripts/with-mysql cargo bench --bench leases -- --quick          within three minutes
+//! scripts/with-mysql cargo bench --bench leases -- --brief          shows that it runs; measures nothing
 //! scripts/with-mysql cargo bench --bench leases -- --json FILE      one object a figure and line
 //! scripts/with-mysql cargo bench --bench leases -- --only many      one part: hot, handover, many,
 //!                                                                   waiting or takeover

@@ -7,10 +7,15 @@ use crate::Result;
 
 const PARTS: [&str; 5] = ["hot", "handover", "takeover", "waiting", "many"];
 
+/// What part of a quick run's numbers a brief one has.
+const BRIEF: usize = 8;
+
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     /// Smaller numbers, so that all ends within three minutes.
     quick: bool,
+    /// Smaller ones still, which show that it runs, and measure nothing.
+    brief: bool,
     /// Where to write the figures, one JSON object a line.
     pub(crate) json: Option<PathBuf>,
     /// The only part to run.
@@ -26,6 +31,7 @@ impl Options {
                 // Cargo says so.
                 "--bench" => {}
                 "--quick" => options.quick = true,
+                "--brief" => (options.quick, options.brief) = (true, true),
                 "--json" => {
                     let file = arguments.next().ok_or("--json needs a file")?;
                     options.json = Some(file.into());
@@ -39,7 +45,7 @@ impl Options {
                 }
                 other => {
                     return Err(format!(
-                        "unknown argument {other}; there are --quick, --json FILE and --only PART"
+                        "unknown argument {other}; there are --quick, --brief, --json FILE and --only PART"
                     )
                     .into());
                 }
@@ -52,12 +58,21 @@ impl Options {
         self.only.as_deref().is_none_or(|only| only == part)
     }
 
-    /// One of two values.
-    pub(crate) fn pick<T>(&self, full: T, quick: T) -> T {
-        if self.quick { quick } else { full }
+    /// One of two numbers, or a fraction of the smaller.
+    pub(crate) fn pick(&self, full: usize, quick: usize) -> usize {
+        match (self.quick, self.brief) {
+            (_, true) => quick.div_ceil(BRIEF),
+            (true, _) => quick,
+            _ => full,
+        }
     }
 
+    /// One of two times, or a fraction of the shorter.
     pub(crate) fn seconds(&self, full: u64, quick: u64) -> Duration {
-        Duration::from_secs(self.pick(full, quick))
+        match (self.quick, self.brief) {
+            (_, true) => Duration::from_secs(quick) / u32::try_from(BRIEF).unwrap_or(u32::MAX),
+            (true, _) => Duration::from_secs(quick),
+            _ => Duration::from_secs(full),
+        }
     }
 }

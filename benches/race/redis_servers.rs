@@ -11,6 +11,7 @@ use crate::contestants::Result;
 
 /// The running servers; ended when dropped.
 pub struct RedisServers {
+    program: PathBuf,
     children: Vec<Child>,
     directory: PathBuf,
     /// Where they listen.
@@ -19,10 +20,11 @@ pub struct RedisServers {
 
 impl RedisServers {
     /// Starts one without persistence, one that syncs each change, and two more for Redlock's majority of three.
-    /// Starts none when `redis-server` is not installed.
+    /// Starts none when there is no `redis-server`, nor a way to get it.
     pub async fn start() -> Result<Self> {
         let directory = std::env::temp_dir().join(format!("race-redis-{}", std::process::id()));
         let mut servers = Self {
+            program: find_program(),
             children: Vec::new(),
             directory,
             addresses: RedisAddresses::default(),
@@ -45,7 +47,7 @@ impl RedisServers {
         let directory = self.directory.join(name);
         std::fs::create_dir_all(&directory)?;
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        match spawn(&directory, port, fsync) {
+        match spawn(&self.program, &directory, port, fsync) {
             Ok(child) => self.children.push(child),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -63,8 +65,20 @@ impl RedisServers {
     }
 }
 
-fn spawn(directory: &Path, port: u16, fsync: bool) -> io::Result<Child> {
-    Command::new("redis-server")
+/// The installed program, or the one that the repository's script gets. The script says why when there is none.
+fn find_program() -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/find-redis");
+    let found = Command::new(script).stderr(Stdio::inherit()).output();
+    match found {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim_end().into()
+        }
+        _ => "redis-server".into(),
+    }
+}
+
+fn spawn(program: &Path, directory: &Path, port: u16, fsync: bool) -> io::Result<Child> {
+    Command::new(program)
         .args([
             "--port",
             &port.to_string(),

@@ -2,10 +2,10 @@
 //!
 //! `DATABASE_URL=mysql://… cargo bench --bench transactions -- [--quick] [--json FILE]`
 //!
-//! - `numbering`: what the number of a batch costs. The library cannot send an unnumbered packet, so one that it has
-//!   sent is taken from the proxy and sent by hand, on one connection: with its number, which the bench moves on from
-//!   packet to packet as a lane does, and without the three statements that number it and record its results. Everything
-//!   else is the same text. The two take turns, in heats.
+//! - `numbering`: what it costs that a batch runs exactly once. A packet that the library has sent is taken from the proxy
+//!   and sent by hand, on one connection; the numbers that rise from packet to packet, the batch's among them, the bench
+//!   raises as a lane does. Beside it the same addition without the number, without the record of results, and without the
+//!   check before the `COMMIT`, in one packet as well. The two take turns, in heats.
 //! - `verification`: what `verify_in` costs in a transaction that updates one row: its round trips as the proxy counts
 //!   them, and transactions a second with and without, straight to the server, in heats that take turns.
 //!

@@ -14,7 +14,7 @@ kind='' version='' cluster='' place='' server='' client='' install_db='' tree=''
 
 cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/tag-lock
 
-say() { printf 'with-mysql: %s\n' "$*" >&2; }
+say() { printf '%s: %s\n' "${program:-with-mysql}" "$*" >&2; }
 die() {
     say "$*"
     exit 1

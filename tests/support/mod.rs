@@ -99,14 +99,20 @@ pub async fn connected(builder: LockClientBuilder) -> LockClient {
     }
 }
 
-/// A plain connection.
+/// A plain connection. On a server with hostile defaults it commits each statement by itself and reads as usual, which the
+/// tests' own statements are written for; the server's SQL mode stays.
 pub async fn connect(url: &str) -> MySqlConnection {
     let options: MySqlConnectOptions = url.parse().expect("a URL");
-    options
+    let mut connection = options
         .disable_statement_logging()
         .connect()
         .await
-        .expect("connects")
+        .expect("connects");
+    if std::env::var_os("TAG_LOCK_SERVER_DEFAULTS").is_some() {
+        let usual = "SET autocommit=1; SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
+        run(&mut connection, usual).await;
+    }
+    connection
 }
 
 /// Runs statements.
