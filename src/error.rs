@@ -109,6 +109,16 @@ pub enum Error {
         #[source]
         source: Arc<sqlx::Error>,
     },
+    /// The server gives this account no connection, or no further one: a client needs at least one.
+    #[error(
+        "too many connections: raise max_user_connections of the account or max_connections of the server, or close \
+         others: {source}"
+    )]
+    TooManyConnections {
+        /// What the server said.
+        #[source]
+        source: Arc<sqlx::Error>,
+    },
     /// The connection broke while the server worked on the request, and whether it was carried out
     /// could not be found out within the time limit. It is found out in the background.
     #[error(
@@ -155,6 +165,9 @@ impl Error {
         let code = code_of(&error);
         let source = Arc::new(error);
         match code {
+            None if matches!(*source, sqlx::Error::PoolTimedOut) => {
+                Self::TooManyConnections { source }
+            }
             None if is_connection(&source) => Self::Unreachable { source },
             None => Self::Database { source },
             Some(server_error::NO_SUCH_TABLE | server_error::BAD_FIELD) => {
@@ -162,6 +175,9 @@ impl Error {
             }
             Some(server_error::BAD_DATABASE) => Self::NoDatabase { source },
             Some(code) if server_error::DENIED.contains(&code) => Self::AccessDenied { source },
+            Some(code) if server_error::TOO_MANY_CONNECTIONS.contains(&code) => {
+                Self::TooManyConnections { source }
+            }
             Some(code) => match Meaning::of(code) {
                 Meaning::ReadOnly => Self::ReadOnly { source },
                 Meaning::Gone => Self::Unreachable { source },
@@ -193,10 +209,6 @@ fn in_the_way(holder: Option<&str>, remaining: Option<Duration>) -> String {
 fn is_connection(error: &sqlx::Error) -> bool {
     matches!(
         error,
-        sqlx::Error::Io(_)
-            | sqlx::Error::Tls(_)
-            | sqlx::Error::Protocol(_)
-            | sqlx::Error::PoolTimedOut
-            | sqlx::Error::PoolClosed
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_)
     )
 }

@@ -6,67 +6,21 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "support/account.rs"]
+mod account;
 mod support;
 
 use std::time::Duration;
 
-use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+use account::{Account, options};
+use sqlx::mysql::MySqlSslMode;
 use sqlx::{ConnectOptions, Connection, Row};
 use support::{TestDatabase, connect, connected, is_mariadb, number, run, server_url};
-use tag_lock::{Error, LockClient, LockClientBuilder};
+use tag_lock::{Error, LockClient};
 use tokio::sync::RwLock;
 
 /// Held for writing by the test that changes the whole server.
 static SERVER: RwLock<()> = RwLock::const_new(());
-
-fn options(url: &str) -> MySqlConnectOptions {
-    url.parse().unwrap()
-}
-
-fn random(prefix: &str) -> String {
-    format!("{prefix}{:016x}", rand::random::<u64>())
-}
-
-/// An account with a password of its own.
-struct Account {
-    name: String,
-    password: String,
-}
-
-impl Account {
-    /// `with`: how the server is to check the password, if not as usual.
-    async fn new(with: &str) -> Self {
-        let (name, password) = (random("u"), random("secret"));
-        let mut connection = connect(&server_url()).await;
-        let sql = format!("CREATE USER '{name}'@'%' IDENTIFIED {with} BY '{password}'");
-        run(&mut connection, &sql).await;
-        Self { name, password }
-    }
-
-    async fn grant(&self, privileges: &str, database: &TestDatabase) {
-        let mut connection = connect(&server_url()).await;
-        let sql = format!(
-            "GRANT {privileges} ON {}.* TO '{}'@'%'",
-            database.name, self.name
-        );
-        run(&mut connection, &sql).await;
-    }
-
-    fn options(&self, database: &TestDatabase) -> MySqlConnectOptions {
-        options(&database.url)
-            .username(&self.name)
-            .password(&self.password)
-    }
-
-    fn builder(&self, database: &TestDatabase) -> LockClientBuilder {
-        LockClient::builder(self.options(database))
-    }
-
-    async fn remove(self) {
-        let mut connection = connect(&server_url()).await;
-        run(&mut connection, &format!("DROP USER '{}'@'%'", self.name)).await;
-    }
-}
 
 #[track_caller]
 fn assert_says(error: &Error, words: &[&str]) {
@@ -198,6 +152,71 @@ async fn read_only_server() {
     }
     account.remove().await;
     database.remove().await;
+}
+
+/// One connection is enough, but it takes one: here the application has the only one.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_connection_left() {
+    let _server = SERVER.read().await;
+    let database = TestDatabase::new().await;
+    let account = Account::limited(1).await;
+    account.grant("SELECT, INSERT, UPDATE", &database).await;
+    // Short, since each request waits for its end; longer than a machine may stand still.
+    let builder = account
+        .builder(&database)
+        .packet_timeout(Duration::from_secs(4))
+        .request_timeout(Duration::from_secs(4));
+    let client = connected(builder.clone()).await;
+    assert_eq!(client.counter("n").add(1).await.unwrap(), 1);
+    // It takes the place of the client's connection.
+    let application = loop {
+        kill_sessions(&account.name).await;
+        // The server may be counting those still.
+        if let Ok(application) = account.options(&database).connect().await {
+            break application;
+        }
+    };
+    let (job, n) = (client.lock("job"), client.counter("n"));
+    let (acquired, added, value) = tokio::join!(job.acquire(), n.add(1), n.get());
+    let refused = [
+        LockClient::builder(account.options(&database))
+            .connect()
+            .await
+            .unwrap_err(),
+        acquired.unwrap_err(),
+        added.unwrap_err(),
+        value.unwrap_err(),
+    ];
+    for error in refused {
+        assert!(
+            matches!(error, Error::TooManyConnections { .. }),
+            "{error:?}"
+        );
+        assert_says(
+            &error,
+            &["max_user_connections", "close others", &account.name],
+        );
+    }
+    application.close().await.unwrap();
+    support::eventually("the client heals", async || n.add(1).await.is_ok()).await;
+    account.remove().await;
+    database.remove().await;
+}
+
+/// Ends all sessions of an account.
+async fn kill_sessions(user: &str) {
+    let mut connection = connect(&server_url()).await;
+    let sql = format!("SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{user}'");
+    let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
+    for row in rows {
+        let id: u64 = row.try_get_unchecked(0).unwrap();
+        // It may have gone by itself.
+        let kill = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("KILL {id}")));
+        drop(kill.execute(&mut connection).await);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,9 +11,10 @@ use std::time::Duration;
 use super::Shared;
 use super::backoff::Backoff;
 use super::outcome::{Outcome, Verdict, judge};
+use super::pool::Connection;
 use super::queue::{LaneQueue, Limits};
 use super::request::Group;
-use super::session::{Failure, Session};
+use super::session::Failure;
 use super::settle::{Unsettled, settle};
 use crate::clock::Moment;
 use crate::error::Error;
@@ -22,7 +23,6 @@ use crate::sql::operation::{Operation, RowKey};
 use crate::sql::packet::{self, Batch, Mode, RowOperation};
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::server_error::{LOCK_WAIT_TIMEOUT, Meaning, code_of};
-use crate::sql::session::Commit;
 use crate::stripe::STRIPES;
 use crate::telemetry;
 use crate::token::Token;
@@ -65,7 +65,7 @@ pub(crate) struct Lane {
     shared: Arc<Shared>,
     queue: Arc<LaneQueue>,
     mode: Mode,
-    session: Option<Session>,
+    session: Option<Connection>,
     /// Kept when a connection is closed between two batches; not when a batch's outcome is unknown.
     registration: Option<Registration>,
     connecting: Backoff,
@@ -118,9 +118,16 @@ impl Lane {
         let mut patience = 0;
         loop {
             if self.queue.filling().0 == 0 {
-                if tokio::time::timeout(IDLE, self.queue.some()).await.is_err() {
-                    self.session = None;
-                    continue;
+                tokio::select! {
+                    biased;
+                    some = tokio::time::timeout(IDLE, self.queue.some()) => if some.is_err() {
+                        self.session = None;
+                        continue;
+                    },
+                    () = self.shared.pool.wanted(), if self.session.is_some() => {
+                        self.pass_session_on();
+                        continue;
+                    }
                 }
                 // Where there were many, the first one is not alone.
                 self.gather(patience).await;
@@ -164,6 +171,12 @@ impl Lane {
             Mode::Wait => self.queue.join(groups, true),
             _ => self.queue.put_back(groups),
         }
+    }
+
+    /// Somebody else of this client may need its connection.
+    fn pass_session_on(&mut self) {
+        let session = self.session.take();
+        self.session = session.and_then(|session| self.shared.pool.pass_on(session));
     }
 
     /// Another lane may be at its rows now.
@@ -216,7 +229,11 @@ impl Lane {
             if batch.is_empty() {
                 return;
             }
-            match self.attempt(batch).await {
+            let attempt = self.attempt(batch).await;
+            if !matches!(attempt, Attempt::Offline(..)) {
+                self.pass_session_on();
+            }
+            match attempt {
                 Attempt::Done => return,
                 Attempt::Again(groups) => {
                     if self.mode == Mode::Wait {
@@ -518,14 +535,13 @@ impl Lane {
 
     /// Makes the lane's connection and its identity, as far as there is none.
     async fn connect(&mut self) -> Result<(), Error> {
-        if let Some(registration) = &self.registration {
-            let idle = Moment::now().since(registration.last_used);
-            if idle > IDLE {
-                self.session = None;
-            }
-            if idle > REGISTRATION {
-                self.registration = None;
-            }
+        let idle = |session: &Connection| session.idle() > IDLE;
+        if self.session.as_ref().is_some_and(idle) {
+            self.session = None;
+        }
+        let unused = |registration: &Registration| Moment::now().since(registration.last_used);
+        if self.registration.as_ref().map(unused) > Some(REGISTRATION) {
+            self.registration = None;
         }
         let options = &self.shared.options;
         let limit = match self.mode {
@@ -535,11 +551,10 @@ impl Lane {
         };
         let session = match &mut self.session {
             Some(session) => session,
-            none => none.insert(
-                Session::open(&options.connect, Commit::Explicit, limit)
-                    .await
-                    .map_err(Error::from_sqlx)?,
-            ),
+            none => {
+                let given = self.shared.pool.get(limit).await;
+                none.insert(given.map_err(Error::from_sqlx)?)
+            }
         };
         self.max_packet = Some(session.max_packet);
         if self.registration.is_none() {

@@ -12,7 +12,8 @@ pub(crate) enum Commit {
 }
 
 /// Asks who is there; the first query of every session.
-pub(crate) const WHO: &str = "SELECT VERSION(),CONNECTION_ID(),@@max_allowed_packet";
+pub(crate) const WHO: &str =
+    "SELECT VERSION(),CONNECTION_ID(),@@max_allowed_packet,@@max_user_connections";
 
 /// The settings of a session.
 ///
