@@ -110,8 +110,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::AccessDenied`] without these privileges; [`Error::Migrate`] if the tables were changed
-    /// by hand; others as the server gives cause for.
+    /// [`Error::AccessDenied`] without these privileges; [`Error::Migrate`] if the notes of the
+    /// migrations were changed by hand, or another migration does not end; others as the server gives cause for.
     ///
     /// # Cancel safety
     ///

@@ -1,124 +1,193 @@
 //! Provisioning the tables.
 //!
-//! The migrations are sqlx migrations. They are kept in a migrations table of their own, so that the
-//! application's `_sqlx_migrations` stays as it is; an application that runs its own migrator can copy
-//! the files instead.
+//! The migrations are sqlx migrations, and are noted as sqlx's migrator notes them, in a table of their own: the
+//! application's `_sqlx_migrations` stays as it is. An application that runs its own migrator can copy the files instead.
+//!
+//! sqlx's migrator itself does not run them: it prepares statements, which a server may refuse, and it holds its lock by a
+//! call that MariaDB refuses. What runs here is text, in a session with the library's own settings.
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqlSafeStr};
+use sqlx::migrate::{MigrateError, Migration, MigrationType};
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{Row, SqlSafeStr};
 
+use crate::engine::session::Session;
 use crate::error::Error;
-use crate::sql::server_error::code_of;
+use crate::sql::migration::{CREATE_NOTES, NOTES, begun, done, lock};
+use crate::sql::server_error::{Meaning, code_of};
+use crate::sql::session::Commit;
 
-/// The table in which sqlx notes which of these migrations ran.
-const TABLE: &str = "t_tag_lock_migrations";
 /// Two processes may start at once; the second one waits for so long.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long one query may take.
+const LIMIT: Duration = Duration::from_secs(150);
 /// How often it is tried, while another process is at it.
 const ATTEMPTS: u32 = 20;
 /// What a migration meets when another one runs on another node of a cluster: its note is there, or its
-/// table not yet; or the other's commit came first.
-const ANOTHER: [u16; 7] = [1062, 1146, 1050, 1180, 1205, 1213, 3101];
+/// table not yet. (What every packet meets there, too, is a [`Meaning::Conflict`].)
+const ANOTHER: [u16; 3] = [1062, 1146, 1050];
 /// The server's error for a function that it does not support: Galera has no `GET_LOCK`.
 const NOT_SUPPORTED: u16 = 1235;
 
+/// Version, description, text.
 const MIGRATIONS: &[(i64, &str, &str)] = &[(
     20_261_121_000_001,
     "t tag lock",
     include_str!("../migrations/20261121000001_t_tag_lock.sql"),
 )];
 
+/// A migration that began here or elsewhere.
+struct Note {
+    version: i64,
+    success: bool,
+    checksum: Vec<u8>,
+}
+
+/// What a look at the notes led to.
+enum Pass {
+    /// All migrations were noted as done.
+    Complete,
+    /// Some were not, and were run. Whether they are now noted is for the next look.
+    Ran,
+    /// Another process is at it.
+    Another,
+}
+
 /// Brings the tables up to date. Safe when several processes do it at once.
-///
-/// sqlx's own lock waits with a time of -1, which MariaDB refuses: it is switched off, and the lock
-/// taken here, with a time that both servers accept, and with a look at the answer.
 pub(crate) async fn migrate(options: &MySqlConnectOptions) -> Result<(), Error> {
-    let options = options.clone().disable_statement_logging();
-    let mut connection = options.connect().await.map_err(Error::from_sqlx)?;
-    let locked = lock(&mut connection).await.map_err(Error::from_sqlx)?;
-    let result = run(&mut connection, locked).await;
+    let mut session = Session::open(options, Commit::Automatic, LIMIT)
+        .await
+        .map_err(Error::from_sqlx)?;
+    let result = match take_lock(&mut session).await {
+        Ok(locked) => run(&mut session, locked).await,
+        Err(error) => Err(failed(error)),
+    };
     // The lock ends with the connection, whether that ends well or not.
-    drop(connection.close().await);
+    session.close().await;
     result
 }
 
 /// Takes the server's lock for this database; false where the server has none.
-async fn lock(connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
-    let answer: Result<Option<i64>, sqlx::Error> = sqlx::query_scalar(
-        "SELECT GET_LOCK(CONCAT('tag_lock:', CRC32(COALESCE(DATABASE(), ''))), ?)",
-    )
-    .bind(PATIENCE.as_secs())
-    .fetch_one(&mut *connection)
-    .await;
-    match answer {
-        Ok(Some(1)) => Ok(true),
-        Ok(_) => Err(sqlx::Error::Protocol(
+async fn take_lock(session: &mut Session) -> Result<bool, MigrateError> {
+    match session.query(lock(PATIENCE)).await {
+        Ok(answer) if answer.as_deref() == Some("1") => Ok(true),
+        Ok(_) => Err(MigrateError::Source(
             "another migration has been running for two minutes; try again when it has ended"
                 .into(),
         )),
         Err(error) if code_of(&error) == Some(NOT_SUPPORTED) => Ok(false),
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 
-async fn run(connection: &mut MySqlConnection, locked: bool) -> Result<(), Error> {
-    let mut migrator = Migrator::with_migrations(
-        MIGRATIONS
-            .iter()
-            .map(|&(version, description, sql)| {
-                Migration::new(
-                    version,
-                    Cow::Borrowed(description),
-                    MigrationType::Simple,
-                    sql.into_sql_str(),
-                    false,
-                )
-            })
-            .collect(),
-    );
-    migrator.set_locking(false);
-    migrator.dangerous_set_table_name(TABLE);
+async fn run(session: &mut Session, locked: bool) -> Result<(), Error> {
+    let migrations: Vec<Migration> = MIGRATIONS
+        .iter()
+        .map(|&(version, description, sql)| {
+            let (description, sql) = (Cow::Borrowed(description), sql.into_sql_str());
+            Migration::new(version, description, MigrationType::Simple, sql, false)
+        })
+        .collect();
     // Another process may be at it: where there is no lock, and on another node of a cluster, whose nodes
     // have locks of their own. Its notes look like a run that was cut off, until they do not.
     let mut attempts = ATTEMPTS;
     loop {
         attempts -= 1;
-        match migrator.run_direct(None, connection, false).await {
-            Ok(()) => return Ok(()),
-            Err(error) if attempts == 0 => {
-                return Err(match error {
-                    MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
-                        Error::from_sqlx(error)
-                    }
-                    error => Error::Migrate {
-                        source: Arc::new(error),
-                    },
-                });
+        match pass(session, &migrations, locked || attempts < 3).await {
+            Ok(Pass::Complete) => return Ok(()),
+            Ok(Pass::Ran) if attempts > 0 => {}
+            Ok(Pass::Another) if attempts > 0 => tokio::time::sleep(PATIENCE / 400).await,
+            Err(MigrateError::Execute(error)) if attempts > 0 && is_conflict(&error) => {
+                tokio::time::sleep(PATIENCE / 400).await;
             }
-            // A run was cut off. Each statement is repeatable: forget it, and run again.
-            Err(MigrateError::Dirty(_)) if locked || attempts < 3 => {
-                let forget = format!("DELETE FROM {TABLE} WHERE success = FALSE");
-                sqlx::raw_sql(AssertSqlSafe(forget))
-                    .execute(&mut *connection)
-                    .await
-                    .map_err(Error::from_sqlx)?;
+            Ok(_) => {
+                return Err(failed(MigrateError::Source(
+                    "the migrations were run, and are not noted as done".into(),
+                )));
             }
-            Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _))
-                if code_of(&error).is_none_or(|code| !ANOTHER.contains(&code)) =>
-            {
-                return Err(Error::from_sqlx(error));
-            }
-            Err(MigrateError::VersionMismatch(version)) => {
-                return Err(Error::Migrate {
-                    source: Arc::new(MigrateError::VersionMismatch(version)),
-                });
-            }
-            Err(_) => tokio::time::sleep(PATIENCE / 400).await,
+            Err(error) => return Err(failed(error)),
         }
     }
+}
+
+fn failed(error: MigrateError) -> Error {
+    match error {
+        MigrateError::Execute(error) => Error::from_sqlx(error),
+        error => Error::Migrate {
+            source: Arc::new(error),
+        },
+    }
+}
+
+fn is_conflict(error: &sqlx::Error) -> bool {
+    code_of(error)
+        .is_some_and(|code| ANOTHER.contains(&code) || Meaning::of(code) == Meaning::Conflict)
+}
+
+/// Runs what is not noted as done; what began and did not end only with `take_over`. Each statement of a migration is
+/// repeatable.
+async fn pass(
+    session: &mut Session,
+    migrations: &[Migration],
+    take_over: bool,
+) -> Result<Pass, MigrateError> {
+    session.query(CREATE_NOTES.to_owned()).await?;
+    let notes = notes(session).await?;
+    if let Some(note) = notes
+        .iter()
+        .find(|note| migrations.iter().all(|one| one.version != note.version))
+    {
+        return Err(MigrateError::VersionMissing(note.version));
+    }
+    let mut pass = Pass::Complete;
+    for migration in migrations {
+        match notes.iter().find(|note| note.version == migration.version) {
+            Some(note) if !note.success && !take_over => return Ok(Pass::Another),
+            Some(note) if note.success && note.checksum != *migration.checksum => {
+                return Err(MigrateError::VersionMismatch(migration.version));
+            }
+            Some(note) if note.success => {}
+            _ => {
+                apply(session, migration).await?;
+                pass = Pass::Ran;
+            }
+        }
+    }
+    Ok(pass)
+}
+
+async fn notes(session: &mut Session) -> Result<Vec<Note>, sqlx::Error> {
+    let rows = session.rows(NOTES.to_owned()).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Note {
+                version: row.try_get_unchecked(0)?,
+                success: row.try_get_unchecked(1)?,
+                checksum: row.try_get_unchecked(2)?,
+            })
+        })
+        .collect()
+}
+
+async fn apply(session: &mut Session, migration: &Migration) -> Result<(), sqlx::Error> {
+    let Migration {
+        version,
+        description,
+        checksum,
+        sql,
+        ..
+    } = migration;
+    let start = Instant::now();
+    session
+        .query(begun(*version, description, checksum))
+        .await?;
+    session.query(sql.as_str().to_owned()).await?;
+    let took = start.elapsed();
+    session
+        .query(done(*version, description, checksum, took))
+        .await?;
+    Ok(())
 }

@@ -198,6 +198,49 @@ async fn an_applications_own_migrator_runs_ours() {
     database.remove().await;
 }
 
+/// Whichever of them comes first: the other finds nothing to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_notes_are_those_of_sqlxs_migrator() {
+    for sqlx_first in [true, false] {
+        let database = TestDatabase::empty().await;
+        let mut connection = database.connection().await;
+        let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+        let mut migrator = Migrator::new(ours).await.unwrap();
+        migrator.dangerous_set_table_name("t_tag_lock_migrations");
+        let client = database.client().await;
+        if sqlx_first {
+            migrator.run(&mut connection).await.unwrap();
+        } else {
+            client.migrate().await.unwrap();
+        }
+        let before = dump(&mut connection, "t_tag_lock_migrations").await;
+        assert_eq!(before.len(), 1);
+        client.migrate().await.unwrap();
+        migrator.run(&mut connection).await.unwrap();
+        let after = dump(&mut connection, "t_tag_lock_migrations").await;
+        assert_eq!(after, before);
+        assert_works(&client).await;
+        database.remove().await;
+    }
+}
+
+/// A note that is not ours, or not as ours, is no reason to run anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn notes_that_were_changed_by_hand_are_an_error() {
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    let client = database.client().await;
+    for change in [
+        "UPDATE t_tag_lock_migrations SET checksum=x'00'",
+        "UPDATE t_tag_lock_migrations SET version=1",
+    ] {
+        run(&mut connection, change).await;
+        let error = client.migrate().await.unwrap_err();
+        assert!(matches!(error, Error::Migrate { .. }), "{error:?}");
+    }
+    database.remove().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_was_cut_off_is_completed() {
     let database = TestDatabase::new().await;

@@ -3,13 +3,14 @@
 # Finds a server for scripts/with-mysql, or gets one. The result of find_server:
 #
 #   kind        mariadb or mysql
+#   version     how the server's version must begin; empty for any, `unstable` for that of Debian unstable
 #   cluster     galera, group-replication, or empty
 #   place       here (installed), tree (in a directory that we chroot into), or docker
 #   server, client, install_db   the programs, as they are called in that place
 #   tree, image the directory, or Docker's image
 
 # shellcheck disable=SC2034 # read by scripts/with-mysql
-kind='' cluster='' place='' server='' client='' install_db='' tree='' image=''
+kind='' version='' cluster='' place='' server='' client='' install_db='' tree='' image=''
 
 cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/tag-lock
 
@@ -19,13 +20,16 @@ die() {
     exit 1
 }
 
-# $1: mariadb, mysql, a cluster of one of them, or empty for whatever is there.
+# $1: mariadb, mysql, a version or a cluster of one of them, or empty for whatever is there.
 find_server() {
     case $1 in
         '' | mariadb | mysql) ;;
+        mariadb-11.8) version=11.8. && set -- mariadb ;;
+        mariadb-unstable) version=unstable && set -- mariadb ;;
         galera) cluster=$1 && set -- mariadb ;;
         group-replication) cluster=$1 && set -- mysql ;;
-        *) die "TAG_LOCK_SERVER=$1 is not supported; use mariadb, mysql, galera or group-replication" ;;
+        *) die "TAG_LOCK_SERVER=$1 is not supported; use mariadb, mariadb-11.8, mariadb-unstable, mysql, galera" \
+            "or group-replication" ;;
     esac
     ! use_installed "$1" || return 0
     kind=${1:-mariadb}
@@ -35,13 +39,13 @@ find_server() {
     # Another run may have installed it while we waited.
     if use_installed "$kind" || use_tree; then
         :
-    elif install_package && use_installed "$kind"; then
+    elif [[ -z $version ]] && install_package && use_installed "$kind"; then
         :
     elif build_tree && use_tree; then
         :
     elif ! use_docker; then
-        die "no $kind server here, and no way to get one: install $kind, or run this as root or where sudo works," \
-            "or start Docker, or set DATABASE_URL to a server of your own"
+        die "no $kind $version server here, and no way to get one: install $kind, or run this as root or where sudo" \
+            "works, or start Docker, or set DATABASE_URL to a server of your own"
     fi
     unlock_the_cache
 }
@@ -54,9 +58,9 @@ use_installed() {
         for name in mariadbd mysqld; do
             server=$directory/$name
             [[ -x $server && ! -d $server ]] || continue
-            found=$(kind_of "$server")
-            [[ -n $found && $found = "${1:-$found}" ]] || continue
-            kind=$found place=here
+            found=$(kind_and_version)
+            [[ -n $found && ${found% *} = "${1:-${found% *}}" && ${found#* } = "$version"* ]] || continue
+            kind=${found% *} place=here
             ! find_companions || return 0
         done
     done <<<"$PATH:/usr/sbin:/usr/libexec:/usr/local/sbin:/usr/local/bin:/usr/local/mysql/bin:$(homebrew_directories)"
@@ -72,11 +76,14 @@ homebrew_directories() {
     done
 }
 
-# The file's name does not tell: MariaDB brings a mysqld too.
-kind_of() {
-    case $("$1" --no-defaults --version 2>/dev/null) in
-        *MariaDB*) echo mariadb ;;
-        *Ver*) echo mysql ;;
+# What $server is, as `mariadb 11.8.6`; nothing when it is no server. The file's name does not tell: MariaDB brings a
+# mysqld too.
+kind_and_version() {
+    local told
+    told=$("$server" --no-defaults --version 2>/dev/null) && [[ $told =~ Ver\ ([^ ]+) ]] || return 0
+    case $told in
+        *MariaDB*) echo "mariadb ${BASH_REMATCH[1]}" ;;
+        *) echo "mysql ${BASH_REMATCH[1]}" ;;
     esac
 }
 
@@ -174,14 +181,15 @@ install_with_dnf() {
 
 # --- a tree: a small system of its own, for a server that cannot be installed beside the rest --------------------
 
-# Debian's stable releases package no MySQL; its unstable one does.
+# The release whose packages make the tree. Debian's stable releases package no MySQL; its unstable one does.
 tree_suite() {
     local ID='' VERSION_CODENAME=''
     # shellcheck source=/dev/null
     ! [[ -r /etc/os-release ]] || . /etc/os-release
-    case $ID-$kind in
-        debian-mysql) echo sid ;;
-        debian-?* | ubuntu-?*) [[ -n $VERSION_CODENAME ]] && echo "$VERSION_CODENAME" ;;
+    case $ID-$kind-$version in
+        debian-mysql- | debian-mariadb-unstable) echo sid ;;
+        debian-mariadb-11.8.) echo trixie ;;
+        debian-?*- | ubuntu-?*-) [[ -n $VERSION_CODENAME ]] && echo "$VERSION_CODENAME" ;;
         *) return 1 ;;
     esac
 }
@@ -213,7 +221,8 @@ build_tree() {
         return 1
     fi
     packages=$kind-server-core,$kind-client-core
-    if [[ $suite != sid ]]; then
+    if [[ $suite != sid && $suite != trixie ]]; then
+        # The system's own release, whose packages may have a version in their names.
         packages=$(core_packages) || return 1
         packages=${packages// /,}
         components=main,universe
@@ -245,6 +254,10 @@ remove_tree() {
 use_docker() {
     has docker && docker info >/dev/null 2>&1 || return 1
     place=docker image=$kind:lts
+    case $version in
+        unstable) image=$kind:latest ;;
+        ?*) image=$kind:${version%.} ;;
+    esac
     if [[ $kind = mariadb ]]; then
         server=mariadbd client=mariadb install_db=mariadb-install-db
     else

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
-use sqlx::{AssertSqlSafe, ConnectOptions, Either, Row};
-use tokio::time::timeout;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Either, Row};
+use tokio::time::{Instant, timeout};
 
 use crate::sql::dialect::Dialect;
 use crate::sql::packed::{FIND_SEQUENCE, LAST_OF_SEQUENCE};
 use crate::sql::prepared::Prepared;
 use crate::sql::script::{MARK, Packet, Proof};
-use crate::sql::server_error::{Meaning, TOO_MANY_PREPARED, code_of};
+use crate::sql::server_error::{Meaning, STATEMENT_TIMEOUT, TOO_MANY_PREPARED, code_of};
 use crate::sql::session::{Commit, WHO, rollback, settings};
 
 /// An open connection with its settings made.
@@ -51,17 +51,32 @@ impl Session {
         limit: Duration,
     ) -> Result<Self, sqlx::Error> {
         let options = options.clone().disable_statement_logging();
+        let start = Instant::now();
+        loop {
+            match Self::attempt(&options, commit, limit).await {
+                // The server's limit for a statement holds until the settings are made, and a busy machine may exceed it.
+                Err(error) if is_statement_timeout(&error) && start.elapsed() < limit => {}
+                result => return result,
+            }
+        }
+    }
+
+    async fn attempt(
+        options: &MySqlConnectOptions,
+        commit: Commit,
+        limit: Duration,
+    ) -> Result<Self, sqlx::Error> {
         let mut connection = within(limit, options.connect()).await?;
         let who = within(limit, last_row(&mut connection, WHO.to_owned())).await?;
         let who = who.ok_or(sqlx::Error::RowNotFound)?;
         let version: String = who.try_get_unchecked(0)?;
         let mut dialect = Dialect::of_version(&version);
-        if let Dialect::MariaDb { sequences } = &mut dialect {
-            *sequences = within(limit, has_sequences(&mut connection)).await?;
-        }
         let max_packet: u64 = who.try_get_unchecked(2)?;
         let account_limit = who.try_get_unchecked(3)?;
         within(limit, last_row(&mut connection, settings(dialect, commit))).await?;
+        if let Dialect::MariaDb { sequences } = &mut dialect {
+            *sequences = within(limit, has_sequences(&mut connection)).await?;
+        }
         Ok(Self {
             connection,
             dialect,
@@ -71,6 +86,11 @@ impl Session {
             limit,
             spent: false,
         })
+    }
+
+    /// Says goodbye to the server; it does not matter whether that arrives.
+    pub(crate) async fn close(self) {
+        drop(within(self.limit, self.connection.close()).await);
     }
 
     /// Sends a query that changes nothing or is its own transaction; its last row's first column.
@@ -156,6 +176,10 @@ impl Session {
             Failure::Unknown(error)
         }
     }
+}
+
+fn is_statement_timeout(error: &sqlx::Error) -> bool {
+    code_of(error).is_some_and(|code| STATEMENT_TIMEOUT.contains(&code))
 }
 
 /// Whether the server lends its numbers to this account.

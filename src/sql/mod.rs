@@ -8,6 +8,7 @@ pub(crate) mod dialect;
 pub(crate) mod inspect;
 mod list;
 mod literal;
+pub(crate) mod migration;
 mod once;
 pub(crate) mod operation;
 pub(crate) mod packed;

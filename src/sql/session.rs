@@ -22,7 +22,7 @@ pub(crate) const WHO: &str =
 /// - short lock waits: a stripe is held for one packet, so that a long wait means that somebody hangs.
 /// - `lock_wait_timeout`: does not queue behind an `ALTER TABLE` for ever.
 /// - what a server may have set for people at a prompt (`sql_safe_updates`, `sql_select_limit`,
-///   `completion_type`, `max_statement_time`) is taken back.
+///   `completion_type`, `max_statement_time`, `max_execution_time`) is taken back.
 /// - MySQL's hypergraph optimizer, where somebody has switched it on: it may scan a table in place of looking up each row,
 ///   and so lock rows that nobody named.
 /// - `net_write_timeout`: a client that does not read holds nothing for long.
@@ -43,7 +43,7 @@ pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
     } else {
         // Not every version knows the word.
         sql.push_str(
-            ",optimizer_switch=IF(LOCATE('hypergraph_optimizer=on',@@optimizer_switch),\
+            ",max_execution_time=0,optimizer_switch=IF(LOCATE('hypergraph_optimizer=on',@@optimizer_switch),\
              'hypergraph_optimizer=off',@@optimizer_switch)",
         );
     }

@@ -14,7 +14,7 @@ PORTS=10
 NODES=3
 
 start_cluster() {
-    local file=$lib/cluster/$cluster.sh base node
+    local file=$lib/cluster/$cluster.sh base node told
     # shellcheck source=/dev/null
     . "$file"
     [[ $place != docker ]] || die "TAG_LOCK_SERVER=$cluster needs a server on the machine itself: install $kind"
@@ -39,7 +39,8 @@ start_cluster() {
     for node in $(seq 2 $NODES); do
         "$RUN_DIRECTORY/node$node/start" || die "the cluster's node $node did not start"
     done
-    say "$cluster: $NODES nodes, the first on port $(port_of 1 "$base")"
+    told=$(running_version "$RUN_DIRECTORY/node1") || exit
+    say "$cluster: $NODES nodes of $kind $told, the first on port $(port_of 1 "$base")"
     export_cluster "$base"
 }
 
