@@ -66,8 +66,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`], [`Error::AccessDenied`], or [`Error::Database`] if the URL cannot be
-    /// read. That the tables are missing is not noticed here, but by the first request.
+    /// [`Error::Unreachable`], [`Error::AccessDenied`], [`Error::TooManyConnections`], or [`Error::Database`] if the URL
+    /// cannot be read. That the tables are missing is not noticed here, but by the first request.
     ///
     /// # Cancel safety
     ///
@@ -394,7 +394,8 @@ impl LockClientBuilder {
     }
 
     /// How long the server may take for one packet before its connection is given up. Defaults to 5 s;
-    /// at least 100 ms.
+    /// at least 100 ms. The server ends a packet's wait for a lock after one second: with less than two, a table that somebody
+    /// has locked looks like a server that does not answer.
     pub fn packet_timeout(mut self, timeout: Duration) -> Self {
         self.packet_timeout = timeout;
         self

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::sql::obstacle::TABLE;
 use crate::sql::server_error::{self, Meaning, code_of};
 
 /// An error of a lock, a counter, or the client.
@@ -63,6 +64,14 @@ pub enum Error {
     Busy {
         /// The name of the lock or counter.
         name: String,
+    },
+    /// Somebody keeps one of the library's tables locked, or rows in it, for longer than the request's time limit.
+    #[error("{}", locked(table, *whole))]
+    Locked {
+        /// The table's name.
+        table: &'static str,
+        /// The table is locked as a whole, as `LOCK TABLES` does; otherwise it is rows that an open transaction has locked.
+        whole: bool,
     },
     /// The database has no table for locks, or one of another version.
     #[error("the table t_tag_lock is missing or outdated: call LockClient::migrate() once")]
@@ -173,6 +182,11 @@ impl Error {
             Some(server_error::NO_SUCH_TABLE | server_error::BAD_FIELD) => {
                 Self::NotMigrated { source }
             }
+            // Where rows are waited for, the caller looks which: see [`crate::sql::obstacle`].
+            Some(server_error::LOCK_WAIT_TIMEOUT) => Self::Locked {
+                table: TABLE,
+                whole: true,
+            },
             Some(server_error::BAD_DATABASE) => Self::NoDatabase { source },
             Some(code) if server_error::DENIED.contains(&code) => Self::AccessDenied { source },
             Some(code) if server_error::TOO_MANY_CONNECTIONS.contains(&code) => {
@@ -203,6 +217,20 @@ fn in_the_way(holder: Option<&str>, remaining: Option<Duration>) -> String {
         (Some(holder), Some(left)) => format!(": held by {holder}, whose lease has {left:?} left"),
         (Some(holder), None) => format!(": held by {holder}"),
         (None, _) => String::new(),
+    }
+}
+
+fn locked(table: &str, whole: bool) -> String {
+    if whole {
+        format!(
+            "the table {table} is locked as a whole: find who holds it by LOCK TABLES, FLUSH TABLES WITH READ LOCK or \
+             ALTER TABLE (SHOW FULL PROCESSLIST), and end that"
+        )
+    } else {
+        format!(
+            "an open transaction has locked rows of the table {table}, which only this library writes: find it \
+             (information_schema.INNODB_TRX), and end it"
+        )
     }
 }
 

@@ -166,12 +166,9 @@ async fn no_connection_left() {
         .builder(&database)
         .packet_timeout(Duration::from_secs(4))
         .request_timeout(Duration::from_secs(4));
-    let client = connected(builder.clone()).await;
-    assert_eq!(client.counter("n").add(1).await.unwrap(), 1);
-    // It takes the place of the client's connection.
+    let client = connected(builder).await;
+    // The one by which the client has found that all is well goes first.
     let application = loop {
-        kill_sessions(&account.name).await;
-        // The server may be counting those still.
         if let Ok(application) = account.options(&database).connect().await {
             break application;
         }
@@ -203,20 +200,132 @@ async fn no_connection_left() {
     database.remove().await;
 }
 
-/// Ends all sessions of an account.
-async fn kill_sessions(user: &str) {
-    let mut connection = connect(&server_url()).await;
-    let sql = format!("SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{user}'");
-    let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
-        .fetch_all(&mut connection)
-        .await
-        .unwrap();
-    for row in rows {
-        let id: u64 = row.try_get_unchecked(0).unwrap();
-        // It may have gone by itself.
-        let kill = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("KILL {id}")));
-        drop(kill.execute(&mut connection).await);
+/// What somebody does at a prompt, and the error that it gives rise to.
+struct Obstacle {
+    /// Holds a lock until the connection is closed.
+    held: &'static str,
+    /// The table that is locked as a whole, or in which rows are; none if it is the rows of the requests.
+    locked: Option<(&'static str, bool)>,
+    /// Nor can anything be read.
+    reads_wait: bool,
+}
+
+const OBSTACLES: [Obstacle; 6] = [
+    Obstacle {
+        held: "LOCK TABLES t_tag_lock WRITE",
+        locked: Some(("t_tag_lock", true)),
+        reads_wait: true,
+    },
+    Obstacle {
+        held: "LOCK TABLES t_tag_lock READ",
+        locked: Some(("t_tag_lock", true)),
+        reads_wait: false,
+    },
+    Obstacle {
+        held: "LOCK TABLES t_tag_lock_lane WRITE",
+        locked: Some(("t_tag_lock_lane", true)),
+        reads_wait: false,
+    },
+    Obstacle {
+        held: "LOCK TABLES t_tag_lock WRITE, t_tag_lock_lane READ",
+        locked: Some(("t_tag_lock_lane", true)),
+        reads_wait: true,
+    },
+    Obstacle {
+        held: "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; BEGIN; \
+               SELECT * FROM t_tag_lock_lane FOR UPDATE",
+        locked: Some(("t_tag_lock_lane", false)),
+        reads_wait: false,
+    },
+    Obstacle {
+        held: "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; BEGIN; \
+               SELECT * FROM t_tag_lock FOR UPDATE",
+        locked: None,
+        reads_wait: false,
+    },
+];
+
+impl Obstacle {
+    async fn is_told(&self) {
+        let database = TestDatabase::new().await;
+        // Each request waits for its end; longer than a machine may stand still.
+        let time = Duration::from_secs(12);
+        let builder = LockClient::builder(options(&database.url))
+            .packet_timeout(time)
+            .request_timeout(time);
+        let (client, fresh) = (connected(builder.clone()).await, connected(builder).await);
+        // Each name has its lane, and each lane a row.
+        for name in 0..8 {
+            client.counter(&name.to_string()).add(1).await.unwrap();
+        }
+        client
+            .lock("job")
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        let mut somebody = database.connection().await;
+        run(&mut somebody, self.held).await;
+        for client in [&client, &fresh] {
+            let (job, other, n) = (
+                client.lock("job"),
+                client.lock("other"),
+                client.counter("1"),
+            );
+            let (new, value) = (client.counter("new"), client.counter("1"));
+            let (acquired, tried, added, created, value) = tokio::join!(
+                job.acquire(),
+                other.try_acquire(),
+                n.add(1),
+                new.add(1),
+                value.get()
+            );
+            let mut errors = vec![added.unwrap_err(), created.unwrap_err()];
+            errors.extend(tried.err());
+            errors.extend(acquired.err());
+            match value {
+                Ok(value) => assert!(!self.reads_wait && value == 1, "{}", self.held),
+                Err(error) => errors.push(error),
+            }
+            for error in errors {
+                let said = error.to_string();
+                match (&error, self.locked) {
+                    (Error::Locked { table, whole }, Some(expected)) => {
+                        assert!(
+                            (*table, *whole) == expected
+                                // What is only read meets the other table.
+                                || *table == "t_tag_lock" && self.reads_wait,
+                            "{}: {error:?}",
+                            self.held
+                        );
+                        let way = if *whole { "LOCK TABLES" } else { "INNODB_TRX" };
+                        assert!(said.contains(way) && said.contains(table), "{said}");
+                    }
+                    (Error::Busy { .. }, None) => {}
+                    _ => panic!("{}: {error:?}", self.held),
+                }
+            }
+        }
+        somebody.close().await.unwrap();
+        for client in [&client, &fresh] {
+            support::eventually("the client heals", async || {
+                client.counter("1").add(1).await.is_ok()
+            })
+            .await;
+            let guard = client.lock("job").acquire().await.unwrap();
+            guard.release().await.unwrap();
+        }
+        database.remove().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_somebody_has_locked() {
+    let _server = SERVER.read().await;
+    let told = OBSTACLES.iter().map(Obstacle::is_told);
+    futures_util::future::join_all(told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -109,7 +109,8 @@ async fn a_row_that_a_transaction_holds_does_not_keep_the_only_connection() {
     let (held, free) = (client.counter("held"), client.counter("free"));
     held.add(1).await.unwrap();
     let mut application = database.connection().await;
-    let lock = "BEGIN; SELECT * FROM t_tag_lock WHERE lock_name = 'held' FOR UPDATE";
+    let lock = "BEGIN; SELECT * FROM t_tag_lock \
+                WHERE lock_name = 'held' AND kind = 2 AND slot = 0 FOR UPDATE";
     run(&mut application, lock).await;
     let (added, ()) = tokio::join!(held.add(1), async {
         for value in 1..=20 {

@@ -5,6 +5,7 @@
 //! lost is neither lost nor doubled: it is settled ([`super::settle`]) while the lane goes on under a
 //! fresh identity.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use super::settle::{Unsettled, settle};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
+use crate::sql::obstacle::{self, LANE_TABLE, TABLE};
 use crate::sql::operation::{Operation, RowKey};
 use crate::sql::packet::{self, Batch, Mode, RowOperation};
 use crate::sql::reply::{Reply, RowState};
@@ -38,6 +40,8 @@ const IDLE: Duration = Duration::from_secs(60);
 /// How long a packet that waits aside may wait for its row: `innodb_lock_wait_timeout` is a second, and
 /// the servers look at it once a second.
 pub(super) const ROW_WAIT: Duration = Duration::from_secs(3);
+/// The pause between two looks at a row that a transaction holds, where connections are shared.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A stripe that is stuck this often in a row is somebody's who hangs: the batch goes round it.
 const STUCK: u32 = 2;
 
@@ -138,6 +142,11 @@ impl Lane {
             let Some(batch) = self.queue.take(self.limits()) else {
                 break;
             };
+            // Nobody keeps a connection that others need while he waits for a row: he has a look now and then.
+            let shares = self.mode == Mode::Wait
+                && self.shared.pool.is_short()
+                && batch.iter().all(|group| !group.create);
+            self.glance |= shares;
             let answered = batch.iter().map(|group| group.members.len()).sum();
             if self.mode == Mode::Wait {
                 self.rows = batch.iter().flat_map(Group::keys).cloned().collect();
@@ -153,6 +162,9 @@ impl Lane {
             };
             self.carry_out(batch).await;
             self.leave_rows();
+            if shares {
+                self.rest(LOOK_AGAIN).await;
+            }
             let (left, _) = self.queue.filling();
             patience = match answered {
                 // There is nobody to join, and to let others run wakes a thread.
@@ -177,6 +189,19 @@ impl Lane {
     fn pass_session_on(&mut self) {
         let session = self.session.take();
         self.session = session.and_then(|session| self.shared.pool.pass_on(session));
+    }
+
+    /// Does nothing for a while; others may have its connection meanwhile.
+    async fn rest(&mut self, time: Duration) {
+        let mut over = pin!(tokio::time::sleep(time));
+        loop {
+            tokio::select! {
+                () = &mut over => return,
+                () = self.shared.pool.wanted(), if self.session.is_some() => {
+                    self.pass_session_on();
+                }
+            }
+        }
     }
 
     /// Another lane may be at its rows now.
@@ -216,8 +241,8 @@ impl Lane {
     async fn carry_out(&mut self, mut batch: Vec<Group>) {
         loop {
             let now = Moment::now();
-            if self.mode == Mode::Wait {
-                // Others wait behind rows that are held for long.
+            if self.mode == Mode::Wait || self.cause.is_some() {
+                // Others wait behind rows that are held for long, and behind a batch that runs again and again.
                 self.queue.expire(now, |key| self.too_late(key));
             }
             batch.retain_mut(|group| {
@@ -239,11 +264,13 @@ impl Lane {
                     if self.mode == Mode::Wait {
                         // Another row that is waited for aside may have its turn first.
                         self.put_back(groups);
-                        tokio::time::sleep(self.conflicts.delay()).await;
+                        let delay = self.conflicts.delay();
+                        self.rest(delay).await;
                         return;
                     }
                     batch = groups;
-                    tokio::time::sleep(self.conflicts.delay()).await;
+                    let delay = self.conflicts.delay();
+                    self.rest(delay).await;
                 }
                 Attempt::Offline(groups, cause) => {
                     batch = groups;
@@ -270,6 +297,7 @@ impl Lane {
     /// Why a request has not been sent in time.
     fn too_late(&self, key: &RowKey) -> Error {
         match &self.cause {
+            Some(cause @ Error::Locked { .. }) => cause.clone(),
             Some(cause) if self.mode == Mode::Skip || self.session.is_none() => cause.clone(),
             // What waits aside is held by a transaction, or its stripe is.
             _ => Error::Busy {
@@ -356,7 +384,13 @@ impl Lane {
                 self.settle(batch, sent, number);
                 Attempt::Done
             }
-            Err(Failure::RolledBack { meaning, error }) => self.rolled_back(batch, meaning, error),
+            Err(Failure::RolledBack { meaning, error }) => {
+                if code_of(&error) == Some(LOCK_WAIT_TIMEOUT) {
+                    let lane = registration.id;
+                    self.cause = self.find_obstacle(lane).await;
+                }
+                self.rolled_back(batch, meaning, error)
+            }
             Err(Failure::Unknown(error)) => {
                 telemetry::unknown_outcome(number, &error);
                 self.cause = Some(Error::from_sqlx(error));
@@ -471,6 +505,37 @@ impl Lane {
         }
     }
 
+    /// Looks for what a packet has waited for in vain: `None` if it is a row that its requests name, or a stripe.
+    async fn find_obstacle(&mut self, lane: Token) -> Option<Error> {
+        let session = self.session.as_mut()?;
+        let queries = [
+            (LANE_TABLE, obstacle::find_lane(lane)),
+            (TABLE, obstacle::find_table()),
+        ];
+        for (table, query) in queries {
+            match session.query(query).await {
+                Ok(None) if table == LANE_TABLE => {
+                    return Some(Error::Locked {
+                        table,
+                        whole: false,
+                    });
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let waited = code_of(&error) == Some(LOCK_WAIT_TIMEOUT);
+                    // Its COMMIT was not reached.
+                    self.session = None;
+                    return Some(if waited {
+                        Error::Locked { table, whole: true }
+                    } else {
+                        Error::from_sqlx(error)
+                    });
+                }
+            }
+        }
+        None
+    }
+
     /// The server refused the packet and has undone it.
     fn rolled_back(
         &mut self,
@@ -481,7 +546,11 @@ impl Lane {
         match meaning {
             Meaning::Conflict => {
                 telemetry::conflict(&error);
-                if self.mode == Mode::Skip && code_of(&error) == Some(LOCK_WAIT_TIMEOUT) {
+                let waited = code_of(&error) == Some(LOCK_WAIT_TIMEOUT);
+                if waited && matches!(self.cause, Some(Error::Locked { whole: false, .. })) {
+                    // The lane's own row: another one may be free.
+                    self.registration = None;
+                } else if waited && self.cause.is_none() && self.mode == Mode::Skip {
                     self.stuck += 1;
                     if self.stuck >= STUCK {
                         // Somebody holds a stripe and does not let go. Aside, each waits for its own row, or for its own
@@ -560,10 +629,13 @@ impl Lane {
         if self.registration.is_none() {
             // Acknowledged before the first batch is sent.
             let id = Token::random();
-            session
-                .query(packet::register_lane(id))
-                .await
-                .map_err(Error::from_sqlx)?;
+            if let Err(error) = session.query(packet::register_lane(id)).await {
+                let locked = match code_of(&error) {
+                    Some(LOCK_WAIT_TIMEOUT) => self.find_obstacle(id).await,
+                    _ => None,
+                };
+                return Err(locked.unwrap_or_else(|| Error::from_sqlx(error)));
+            }
             self.registration = Some(Registration {
                 id,
                 number: 0,

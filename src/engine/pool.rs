@@ -27,6 +27,8 @@ const REFUSED: Duration = Duration::from_secs(1);
 struct Line<C> {
     /// How many connections there are; one that is being opened counts.
     open: usize,
+    /// How many of them are being opened.
+    opening: usize,
     /// How many there may be.
     most: usize,
     /// When the server last refused one.
@@ -57,6 +59,7 @@ impl<C> Line<C> {
     fn new(most: usize) -> Self {
         Self {
             open: 0,
+            opening: 0,
             most,
             refused: None,
             waiting: VecDeque::new(),
@@ -65,13 +68,19 @@ impl<C> Line<C> {
 
     /// Whether one more may be opened: the first one always, since nobody else could be given its place.
     fn admits(&self, now: Moment) -> bool {
+        self.open == 0 || !self.is_short(now)
+    }
+
+    /// Whether those who have a connection share it with the others.
+    fn is_short(&self, now: Moment) -> bool {
         let refused = self.refused.is_some_and(|at| now.since(at) < REFUSED);
-        self.open == 0 || self.open < self.most && !refused
+        refused || self.open.max(1) >= self.most
     }
 
     fn ask(&mut self, now: Moment) -> Turn<C> {
         if self.admits(now) {
             self.open += 1;
+            self.opening += 1;
             return Turn::Open;
         }
         self.stand()
@@ -83,9 +92,23 @@ impl<C> Line<C> {
         Turn::Wait(receiver)
     }
 
+    /// One that was being opened is there.
+    fn opened(&mut self, most: usize) {
+        self.opening -= 1;
+        self.most = most;
+    }
+
+    /// One that was being opened is not to be had.
+    fn failed(&mut self, now: Moment) {
+        self.opening -= 1;
+        self.leave(now);
+    }
+
     /// What somebody does whom the server has refused one. `None` if there is no other that could be shared.
-    fn share(&mut self) -> Option<Turn<C>> {
-        (self.open > 0).then(|| self.stand())
+    fn refused(&mut self, now: Moment) -> Option<Turn<C>> {
+        self.refused = Some(now);
+        self.failed(now);
+        (self.open > self.opening).then(|| self.stand())
     }
 
     /// A connection is gone: the first in line may open one in its place.
@@ -171,10 +194,14 @@ impl Pool {
 
     /// Opens a connection that was counted. With the error: the place in line, if others have one to share.
     async fn open(self: &Arc<Self>) -> Result<Connection, (sqlx::Error, Option<Turn<Connection>>)> {
-        let seat = Seat(Arc::clone(self));
+        let mut seat = Seat {
+            pool: Arc::clone(self),
+            end: Line::failed,
+        };
         match Session::open(&self.connect, Commit::Explicit, self.limit).await {
             Ok(session) => {
-                self.line().most = most(session.account_limit);
+                self.line().opened(most(session.account_limit));
+                seat.end = Line::leave;
                 Ok(Connection {
                     session,
                     _seat: seat,
@@ -186,9 +213,8 @@ impl Pool {
                 if !code.is_some_and(|code| TOO_MANY_CONNECTIONS.contains(&code)) {
                     return Err((error, None));
                 }
-                self.line().refused = Some(Moment::now());
-                drop(seat);
-                let turn = self.line().share();
+                seat.end = |_, _| {};
+                let turn = self.line().refused(Moment::now());
                 Err((error, turn))
             }
         }
@@ -209,6 +235,11 @@ impl Pool {
                 },
             }
         }
+    }
+
+    /// Whether those who have a connection share it with the others.
+    pub(super) fn is_short(&self) -> bool {
+        self.line().is_short(Moment::now())
     }
 
     /// Waits until somebody stands in line.
@@ -235,12 +266,15 @@ pub(super) fn most(account_limit: i64) -> usize {
     }
 }
 
-/// What counts a connection, however it ends.
-struct Seat(Arc<Pool>);
+/// What counts a connection off, however it ends.
+struct Seat {
+    pool: Arc<Pool>,
+    end: fn(&mut Line<Connection>, Moment),
+}
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.line().leave(Moment::now());
+        (self.end)(&mut self.pool.line(), Moment::now());
     }
 }
 
@@ -304,10 +338,9 @@ mod tests {
         let now = Moment::now();
         let mut line = Line::<u32>::new(usize::MAX);
         assert!(matches!(line.ask(now), Turn::Open));
+        line.opened(usize::MAX);
         assert!(matches!(line.ask(now), Turn::Open));
-        line.refused = Some(now);
-        line.leave(now);
-        let Some(Turn::Wait(mut given)) = line.share() else {
+        let Some(Turn::Wait(mut given)) = line.refused(now) else {
             panic!("the other one is not shared");
         };
         assert!(
@@ -330,13 +363,25 @@ mod tests {
         let Turn::Wait(mut given) = line.ask(now) else {
             panic!("there is one already");
         };
-        line.refused = Some(now);
-        line.leave(now);
-        assert!(line.share().is_none());
+        assert!(line.refused(now).is_none());
         // And the next one asks the server himself.
         let woken = oneshot::error::TryRecvError::Closed;
         assert_eq!(given.try_recv(), Err(woken));
         assert!(matches!(line.ask(now), Turn::Open));
+    }
+
+    #[test]
+    fn what_is_only_being_opened_is_not_waited_for() {
+        let now = Moment::now();
+        let mut line = Line::<u32>::new(usize::MAX);
+        assert!(matches!(line.ask(now), Turn::Open));
+        assert!(matches!(line.ask(now), Turn::Open));
+        assert!(
+            line.refused(now).is_none(),
+            "the other one may be refused as well"
+        );
+        assert!(line.refused(now).is_none());
+        assert_eq!((line.open, line.opening), (0, 0));
     }
 
     /// What a task of the model does with connections.
@@ -364,18 +409,17 @@ mod tests {
             for (who, chance) in steps {
                 now = now.after(REFUSED / 20);
                 let who = who % tasks;
-                let had = all.iter().filter(|task| matches!(task, Task::Has)).count();
+                let had = line.open - line.opening;
                 all[who] = match std::mem::replace(&mut all[who], Task::Out) {
                     Task::Out => ask(&mut line, now),
-                    Task::Opening if had < server => Task::Has,
-                    Task::Opening => {
-                        line.refused = Some(now);
-                        line.leave(now);
-                        match line.share() {
-                            Some(Turn::Wait(given)) => Task::Waiting(given),
-                            _ => Task::Out,
-                        }
+                    Task::Opening if had < server => {
+                        line.opened(most(account));
+                        Task::Has
                     }
+                    Task::Opening => match line.refused(now) {
+                        Some(Turn::Wait(given)) => Task::Waiting(given),
+                        _ => Task::Out,
+                    },
                     Task::Waiting(mut given) => match given.try_recv() {
                         Ok(()) => Task::Has,
                         Err(oneshot::error::TryRecvError::Closed) => ask(&mut line, now),
