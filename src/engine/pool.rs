@@ -350,7 +350,7 @@ mod tests {
         let Spare::Give(first) = line.spare() else {
             panic!("nobody is first");
         };
-        first.send(7).unwrap();
+        assert_eq!(first.send(7), Ok(()));
         assert_eq!(given.try_recv(), Ok(7));
         assert!(matches!(line.ask(now.after(REFUSED)), Turn::Open));
     }
@@ -432,7 +432,7 @@ mod tests {
                         match spare {
                             Spare::Keep => Task::Has,
                             Spare::Give(first) => {
-                                first.send(()).unwrap();
+                                prop_assert_eq!(first.send(()), Ok(()));
                                 Task::Out
                             }
                             Spare::Close => {
