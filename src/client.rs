@@ -36,7 +36,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A client for locks and counters. Cheap to clone; all clones share their connections.
 ///
 /// It opens connections of its own, two for its lanes and one to read, and for moments a few more: an
-/// application whose pool is exhausted can still renew its locks.
+/// application whose pool is exhausted can still renew its locks. Where the account may have a few only
+/// (`max_user_connections`), it takes at most half of them, and where it gets fewer than it wants, its lanes share what they
+/// have: one is enough.
 #[derive(Clone)]
 pub struct LockClient {
     inner: Arc<Inner>,
@@ -64,8 +66,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`], [`Error::AccessDenied`], or [`Error::Database`] if the URL cannot be
-    /// read. That the tables are missing is not noticed here, but by the first request.
+    /// [`Error::Unreachable`], [`Error::AccessDenied`], [`Error::TooManyConnections`], or [`Error::Database`] if the URL
+    /// cannot be read. That the tables are missing is not noticed here, but by the first request.
     ///
     /// # Cancel safety
     ///
@@ -378,8 +380,8 @@ pub struct LockClientBuilder {
 }
 
 impl LockClientBuilder {
-    /// How many connections write, 1 to 32. Defaults to 2: while one waits for its commit, the other
-    /// one works.
+    /// How many lanes write, 1 to 32, on a connection each where the account may have so many. Defaults to 2: while one
+    /// waits for its commit, the other one works.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = lanes;
         self
@@ -392,7 +394,8 @@ impl LockClientBuilder {
     }
 
     /// How long the server may take for one packet before its connection is given up. Defaults to 5 s;
-    /// at least 100 ms.
+    /// at least 100 ms. The server ends a packet's wait for a lock after one second: with less than two, a table that somebody
+    /// has locked looks like a server that does not answer.
     pub fn packet_timeout(mut self, timeout: Duration) -> Self {
         self.packet_timeout = timeout;
         self
@@ -429,9 +432,12 @@ impl LockClientBuilder {
     pub async fn connect(self) -> Result<LockClient, Error> {
         self.check()?;
         // Wrong addresses and passwords are told here, not by the first request.
-        Session::open(&self.connect, Commit::Automatic, self.packet_timeout)
+        let session = Session::open(&self.connect, Commit::Automatic, self.packet_timeout)
             .await
             .map_err(Error::from_sqlx)?;
+        let account_limit = session.account_limit;
+        // The lanes may need its place.
+        drop(session);
         // Exhaustive: a new option cannot be forgotten here.
         let Self {
             connect,
@@ -443,6 +449,7 @@ impl LockClientBuilder {
         } = self;
         let engine = Arc::new(Engine::start(EngineOptions {
             connect: connect.clone(),
+            account_limit,
             lanes,
             packet_limit: packet_timeout,
             request_limit: request_timeout,

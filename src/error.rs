@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::sql::obstacle::TABLE;
 use crate::sql::server_error::{self, Meaning, code_of};
 
 /// An error of a lock, a counter, or the client.
@@ -64,6 +65,14 @@ pub enum Error {
         /// The name of the lock or counter.
         name: String,
     },
+    /// Somebody keeps one of the library's tables locked, or rows in it, for longer than the request's time limit.
+    #[error("{}", locked(table, *whole))]
+    Locked {
+        /// The table's name.
+        table: &'static str,
+        /// The table is locked as a whole, as `LOCK TABLES` does; otherwise it is rows that an open transaction has locked.
+        whole: bool,
+    },
     /// The database has no table for locks, or one of another version.
     #[error("the table t_tag_lock is missing or outdated: call LockClient::migrate() once")]
     NotMigrated {
@@ -106,6 +115,16 @@ pub enum Error {
     #[error("the server cannot be reached: check the address and whether it runs: {source}")]
     Unreachable {
         /// What happened.
+        #[source]
+        source: Arc<sqlx::Error>,
+    },
+    /// The server gives this account no connection, or no further one: a client needs at least one.
+    #[error(
+        "too many connections: raise max_user_connections of the account or max_connections of the server, or close \
+         others: {source}"
+    )]
+    TooManyConnections {
+        /// What the server said.
         #[source]
         source: Arc<sqlx::Error>,
     },
@@ -155,13 +174,24 @@ impl Error {
         let code = code_of(&error);
         let source = Arc::new(error);
         match code {
+            None if matches!(*source, sqlx::Error::PoolTimedOut) => {
+                Self::TooManyConnections { source }
+            }
             None if is_connection(&source) => Self::Unreachable { source },
             None => Self::Database { source },
             Some(server_error::NO_SUCH_TABLE | server_error::BAD_FIELD) => {
                 Self::NotMigrated { source }
             }
+            // Where rows are waited for, the caller looks which: see [`crate::sql::obstacle`].
+            Some(server_error::LOCK_WAIT_TIMEOUT) => Self::Locked {
+                table: TABLE,
+                whole: true,
+            },
             Some(server_error::BAD_DATABASE) => Self::NoDatabase { source },
             Some(code) if server_error::DENIED.contains(&code) => Self::AccessDenied { source },
+            Some(code) if server_error::TOO_MANY_CONNECTIONS.contains(&code) => {
+                Self::TooManyConnections { source }
+            }
             Some(code) => match Meaning::of(code) {
                 Meaning::ReadOnly => Self::ReadOnly { source },
                 Meaning::Gone => Self::Unreachable { source },
@@ -190,13 +220,23 @@ fn in_the_way(holder: Option<&str>, remaining: Option<Duration>) -> String {
     }
 }
 
+fn locked(table: &str, whole: bool) -> String {
+    if whole {
+        format!(
+            "the table {table} is locked as a whole: find who holds it by LOCK TABLES, FLUSH TABLES WITH READ LOCK or \
+             ALTER TABLE (SHOW FULL PROCESSLIST), and end that"
+        )
+    } else {
+        format!(
+            "an open transaction has locked rows of the table {table}, which only this library writes: find it \
+             (information_schema.INNODB_TRX), and end it"
+        )
+    }
+}
+
 fn is_connection(error: &sqlx::Error) -> bool {
     matches!(
         error,
-        sqlx::Error::Io(_)
-            | sqlx::Error::Tls(_)
-            | sqlx::Error::Protocol(_)
-            | sqlx::Error::PoolTimedOut
-            | sqlx::Error::PoolClosed
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_)
     )
 }

@@ -6,67 +6,21 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "support/account.rs"]
+mod account;
 mod support;
 
 use std::time::Duration;
 
-use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+use account::{Account, options};
+use sqlx::mysql::MySqlSslMode;
 use sqlx::{ConnectOptions, Connection, Row};
 use support::{TestDatabase, connect, connected, is_mariadb, number, run, server_url};
-use tag_lock::{Error, LockClient, LockClientBuilder};
+use tag_lock::{Error, LockClient};
 use tokio::sync::RwLock;
 
 /// Held for writing by the test that changes the whole server.
 static SERVER: RwLock<()> = RwLock::const_new(());
-
-fn options(url: &str) -> MySqlConnectOptions {
-    url.parse().unwrap()
-}
-
-fn random(prefix: &str) -> String {
-    format!("{prefix}{:016x}", rand::random::<u64>())
-}
-
-/// An account with a password of its own.
-struct Account {
-    name: String,
-    password: String,
-}
-
-impl Account {
-    /// `with`: how the server is to check the password, if not as usual.
-    async fn new(with: &str) -> Self {
-        let (name, password) = (random("u"), random("secret"));
-        let mut connection = connect(&server_url()).await;
-        let sql = format!("CREATE USER '{name}'@'%' IDENTIFIED {with} BY '{password}'");
-        run(&mut connection, &sql).await;
-        Self { name, password }
-    }
-
-    async fn grant(&self, privileges: &str, database: &TestDatabase) {
-        let mut connection = connect(&server_url()).await;
-        let sql = format!(
-            "GRANT {privileges} ON {}.* TO '{}'@'%'",
-            database.name, self.name
-        );
-        run(&mut connection, &sql).await;
-    }
-
-    fn options(&self, database: &TestDatabase) -> MySqlConnectOptions {
-        options(&database.url)
-            .username(&self.name)
-            .password(&self.password)
-    }
-
-    fn builder(&self, database: &TestDatabase) -> LockClientBuilder {
-        LockClient::builder(self.options(database))
-    }
-
-    async fn remove(self) {
-        let mut connection = connect(&server_url()).await;
-        run(&mut connection, &format!("DROP USER '{}'@'%'", self.name)).await;
-    }
-}
 
 #[track_caller]
 fn assert_says(error: &Error, words: &[&str]) {
@@ -198,6 +152,180 @@ async fn read_only_server() {
     }
     account.remove().await;
     database.remove().await;
+}
+
+/// One connection is enough, but it takes one: here the application has the only one.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_connection_left() {
+    let _server = SERVER.read().await;
+    let database = TestDatabase::new().await;
+    let account = Account::limited(1).await;
+    account.grant("SELECT, INSERT, UPDATE", &database).await;
+    // Short, since each request waits for its end; longer than a machine may stand still.
+    let builder = account
+        .builder(&database)
+        .packet_timeout(Duration::from_secs(4))
+        .request_timeout(Duration::from_secs(4));
+    let client = connected(builder).await;
+    // The one by which the client has found that all is well goes first.
+    let application = loop {
+        if let Ok(application) = account.options(&database).connect().await {
+            break application;
+        }
+    };
+    let (job, n) = (client.lock("job"), client.counter("n"));
+    let (acquired, added, value) = tokio::join!(job.acquire(), n.add(1), n.get());
+    let refused = [
+        LockClient::builder(account.options(&database))
+            .connect()
+            .await
+            .unwrap_err(),
+        acquired.unwrap_err(),
+        added.unwrap_err(),
+        value.unwrap_err(),
+    ];
+    for error in refused {
+        assert!(
+            matches!(error, Error::TooManyConnections { .. }),
+            "{error:?}"
+        );
+        assert_says(
+            &error,
+            &["max_user_connections", "close others", &account.name],
+        );
+    }
+    application.close().await.unwrap();
+    support::eventually("the client heals", async || n.add(1).await.is_ok()).await;
+    account.remove().await;
+    database.remove().await;
+}
+
+/// What somebody does at a prompt, and the error that it gives rise to.
+struct Obstacle {
+    /// Holds a lock until the connection is closed.
+    held: &'static str,
+    /// The table that is locked as a whole, or in which rows are; none if it is the rows of the requests.
+    locked: Option<(&'static str, bool)>,
+    /// Nor can anything be read.
+    reads_wait: bool,
+}
+
+const OBSTACLES: [Obstacle; 6] = [
+    Obstacle {
+        held: "LOCK TABLES t_tag_lock WRITE",
+        locked: Some(("t_tag_lock", true)),
+        reads_wait: true,
+    },
+    Obstacle {
+        held: "LOCK TABLES t_tag_lock READ",
+        locked: Some(("t_tag_lock", true)),
+        reads_wait: false,
+    },
+    Obstacle {
+        held: "LOCK TABLES t_tag_lock_lane WRITE",
+        locked: Some(("t_tag_lock_lane", true)),
+        reads_wait: false,
+    },
+    Obstacle {
+        held: "LOCK TABLES t_tag_lock WRITE, t_tag_lock_lane READ",
+        locked: Some(("t_tag_lock_lane", true)),
+        reads_wait: true,
+    },
+    Obstacle {
+        held: "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; BEGIN; \
+               SELECT * FROM t_tag_lock_lane FOR UPDATE",
+        locked: Some(("t_tag_lock_lane", false)),
+        reads_wait: false,
+    },
+    Obstacle {
+        held: "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; BEGIN; \
+               SELECT * FROM t_tag_lock FOR UPDATE",
+        locked: None,
+        reads_wait: false,
+    },
+];
+
+impl Obstacle {
+    async fn is_told(&self) {
+        let database = TestDatabase::new().await;
+        // Each request waits for its end; longer than a machine may stand still.
+        let time = Duration::from_secs(12);
+        let builder = LockClient::builder(options(&database.url))
+            .packet_timeout(time)
+            .request_timeout(time);
+        let (client, fresh) = (connected(builder.clone()).await, connected(builder).await);
+        // Each name has its lane, and each lane a row.
+        for name in 0..8 {
+            client.counter(&name.to_string()).add(1).await.unwrap();
+        }
+        client
+            .lock("job")
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        let mut somebody = database.connection().await;
+        run(&mut somebody, self.held).await;
+        for client in [&client, &fresh] {
+            let (job, other, n) = (
+                client.lock("job"),
+                client.lock("other"),
+                client.counter("1"),
+            );
+            let (new, value) = (client.counter("new"), client.counter("1"));
+            let (acquired, tried, added, created, value) = tokio::join!(
+                job.acquire(),
+                other.try_acquire(),
+                n.add(1),
+                new.add(1),
+                value.get()
+            );
+            let mut errors = vec![added.unwrap_err(), created.unwrap_err()];
+            errors.extend(tried.err());
+            errors.extend(acquired.err());
+            match value {
+                Ok(value) => assert!(!self.reads_wait && value == 1, "{}", self.held),
+                Err(error) => errors.push(error),
+            }
+            for error in errors {
+                let said = error.to_string();
+                match (&error, self.locked) {
+                    (Error::Locked { table, whole }, Some(expected)) => {
+                        assert!(
+                            (*table, *whole) == expected
+                                // What is only read meets the other table.
+                                || *table == "t_tag_lock" && self.reads_wait,
+                            "{}: {error:?}",
+                            self.held
+                        );
+                        let way = if *whole { "LOCK TABLES" } else { "INNODB_TRX" };
+                        assert!(said.contains(way) && said.contains(table), "{said}");
+                    }
+                    (Error::Busy { .. }, None) => {}
+                    _ => panic!("{}: {error:?}", self.held),
+                }
+            }
+        }
+        somebody.close().await.unwrap();
+        for client in [&client, &fresh] {
+            support::eventually("the client heals", async || {
+                client.counter("1").add(1).await.is_ok()
+            })
+            .await;
+            let guard = client.lock("job").acquire().await.unwrap();
+            guard.release().await.unwrap();
+        }
+        database.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_somebody_has_locked() {
+    let _server = SERVER.read().await;
+    let told = OBSTACLES.iter().map(Obstacle::is_told);
+    futures_util::future::join_all(told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,24 +5,26 @@
 //! lost is neither lost nor doubled: it is settled ([`super::settle`]) while the lane goes on under a
 //! fresh identity.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
 use super::backoff::Backoff;
 use super::outcome::{Outcome, Verdict, judge};
+use super::pool::Connection;
 use super::queue::{LaneQueue, Limits};
 use super::request::Group;
-use super::session::{Failure, Session};
+use super::session::Failure;
 use super::settle::{Unsettled, settle};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
+use crate::sql::obstacle::{self, LANE_TABLE, TABLE};
 use crate::sql::operation::{Operation, RowKey};
 use crate::sql::packet::{self, Batch, Mode, RowOperation};
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::server_error::{LOCK_WAIT_TIMEOUT, Meaning, code_of};
-use crate::sql::session::Commit;
 use crate::stripe::STRIPES;
 use crate::telemetry;
 use crate::token::Token;
@@ -38,6 +40,8 @@ const IDLE: Duration = Duration::from_secs(60);
 /// How long a packet that waits aside may wait for its row: `innodb_lock_wait_timeout` is a second, and
 /// the servers look at it once a second.
 pub(super) const ROW_WAIT: Duration = Duration::from_secs(3);
+/// The pause between two looks at a row that a transaction holds, where connections are shared.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A stripe that is stuck this often in a row is somebody's who hangs: the batch goes round it.
 const STUCK: u32 = 2;
 
@@ -65,7 +69,7 @@ pub(crate) struct Lane {
     shared: Arc<Shared>,
     queue: Arc<LaneQueue>,
     mode: Mode,
-    session: Option<Session>,
+    session: Option<Connection>,
     /// Kept when a connection is closed between two batches; not when a batch's outcome is unknown.
     registration: Option<Registration>,
     connecting: Backoff,
@@ -118,9 +122,16 @@ impl Lane {
         let mut patience = 0;
         loop {
             if self.queue.filling().0 == 0 {
-                if tokio::time::timeout(IDLE, self.queue.some()).await.is_err() {
-                    self.session = None;
-                    continue;
+                tokio::select! {
+                    biased;
+                    some = tokio::time::timeout(IDLE, self.queue.some()) => if some.is_err() {
+                        self.session = None;
+                        continue;
+                    },
+                    () = self.shared.pool.wanted(), if self.session.is_some() => {
+                        self.pass_session_on();
+                        continue;
+                    }
                 }
                 // Where there were many, the first one is not alone.
                 self.gather(patience).await;
@@ -131,6 +142,11 @@ impl Lane {
             let Some(batch) = self.queue.take(self.limits()) else {
                 break;
             };
+            // Nobody keeps a connection that others need while he waits for a row: he has a look now and then.
+            let shares = self.mode == Mode::Wait
+                && self.shared.pool.is_short()
+                && batch.iter().all(|group| !group.create);
+            self.glance |= shares;
             let answered = batch.iter().map(|group| group.members.len()).sum();
             if self.mode == Mode::Wait {
                 self.rows = batch.iter().flat_map(Group::keys).cloned().collect();
@@ -146,6 +162,9 @@ impl Lane {
             };
             self.carry_out(batch).await;
             self.leave_rows();
+            if shares {
+                self.rest(LOOK_AGAIN).await;
+            }
             let (left, _) = self.queue.filling();
             patience = match answered {
                 // There is nobody to join, and to let others run wakes a thread.
@@ -163,6 +182,25 @@ impl Lane {
         match self.mode {
             Mode::Wait => self.queue.join(groups, true),
             _ => self.queue.put_back(groups),
+        }
+    }
+
+    /// Somebody else of this client may need its connection.
+    fn pass_session_on(&mut self) {
+        let session = self.session.take();
+        self.session = session.and_then(|session| self.shared.pool.pass_on(session));
+    }
+
+    /// Does nothing for a while; others may have its connection meanwhile.
+    async fn rest(&mut self, time: Duration) {
+        let mut over = pin!(tokio::time::sleep(time));
+        loop {
+            tokio::select! {
+                () = &mut over => return,
+                () = self.shared.pool.wanted(), if self.session.is_some() => {
+                    self.pass_session_on();
+                }
+            }
         }
     }
 
@@ -203,8 +241,8 @@ impl Lane {
     async fn carry_out(&mut self, mut batch: Vec<Group>) {
         loop {
             let now = Moment::now();
-            if self.mode == Mode::Wait {
-                // Others wait behind rows that are held for long.
+            if self.mode == Mode::Wait || self.cause.is_some() {
+                // Others wait behind rows that are held for long, and behind a batch that runs again and again.
                 self.queue.expire(now, |key| self.too_late(key));
             }
             batch.retain_mut(|group| {
@@ -216,17 +254,23 @@ impl Lane {
             if batch.is_empty() {
                 return;
             }
-            match self.attempt(batch).await {
+            let attempt = self.attempt(batch).await;
+            if !matches!(attempt, Attempt::Offline(..)) {
+                self.pass_session_on();
+            }
+            match attempt {
                 Attempt::Done => return,
                 Attempt::Again(groups) => {
                     if self.mode == Mode::Wait {
                         // Another row that is waited for aside may have its turn first.
                         self.put_back(groups);
-                        tokio::time::sleep(self.conflicts.delay()).await;
+                        let delay = self.conflicts.delay();
+                        self.rest(delay).await;
                         return;
                     }
                     batch = groups;
-                    tokio::time::sleep(self.conflicts.delay()).await;
+                    let delay = self.conflicts.delay();
+                    self.rest(delay).await;
                 }
                 Attempt::Offline(groups, cause) => {
                     batch = groups;
@@ -253,6 +297,7 @@ impl Lane {
     /// Why a request has not been sent in time.
     fn too_late(&self, key: &RowKey) -> Error {
         match &self.cause {
+            Some(cause @ Error::Locked { .. }) => cause.clone(),
             Some(cause) if self.mode == Mode::Skip || self.session.is_none() => cause.clone(),
             // What waits aside is held by a transaction, or its stripe is.
             _ => Error::Busy {
@@ -339,7 +384,13 @@ impl Lane {
                 self.settle(batch, sent, number);
                 Attempt::Done
             }
-            Err(Failure::RolledBack { meaning, error }) => self.rolled_back(batch, meaning, error),
+            Err(Failure::RolledBack { meaning, error }) => {
+                if code_of(&error) == Some(LOCK_WAIT_TIMEOUT) {
+                    let lane = registration.id;
+                    self.cause = self.find_obstacle(lane).await;
+                }
+                self.rolled_back(batch, meaning, error)
+            }
             Err(Failure::Unknown(error)) => {
                 telemetry::unknown_outcome(number, &error);
                 self.cause = Some(Error::from_sqlx(error));
@@ -454,6 +505,37 @@ impl Lane {
         }
     }
 
+    /// Looks for what a packet has waited for in vain: `None` if it is a row that its requests name, or a stripe.
+    async fn find_obstacle(&mut self, lane: Token) -> Option<Error> {
+        let session = self.session.as_mut()?;
+        let queries = [
+            (LANE_TABLE, obstacle::find_lane(lane)),
+            (TABLE, obstacle::find_table()),
+        ];
+        for (table, query) in queries {
+            match session.query(query).await {
+                Ok(None) if table == LANE_TABLE => {
+                    return Some(Error::Locked {
+                        table,
+                        whole: false,
+                    });
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let waited = code_of(&error) == Some(LOCK_WAIT_TIMEOUT);
+                    // Its COMMIT was not reached.
+                    self.session = None;
+                    return Some(if waited {
+                        Error::Locked { table, whole: true }
+                    } else {
+                        Error::from_sqlx(error)
+                    });
+                }
+            }
+        }
+        None
+    }
+
     /// The server refused the packet and has undone it.
     fn rolled_back(
         &mut self,
@@ -464,7 +546,11 @@ impl Lane {
         match meaning {
             Meaning::Conflict => {
                 telemetry::conflict(&error);
-                if self.mode == Mode::Skip && code_of(&error) == Some(LOCK_WAIT_TIMEOUT) {
+                let waited = code_of(&error) == Some(LOCK_WAIT_TIMEOUT);
+                if waited && matches!(self.cause, Some(Error::Locked { whole: false, .. })) {
+                    // The lane's own row: another one may be free.
+                    self.registration = None;
+                } else if waited && self.cause.is_none() && self.mode == Mode::Skip {
                     self.stuck += 1;
                     if self.stuck >= STUCK {
                         // Somebody holds a stripe and does not let go. Aside, each waits for its own row, or for its own
@@ -518,14 +604,13 @@ impl Lane {
 
     /// Makes the lane's connection and its identity, as far as there is none.
     async fn connect(&mut self) -> Result<(), Error> {
-        if let Some(registration) = &self.registration {
-            let idle = Moment::now().since(registration.last_used);
-            if idle > IDLE {
-                self.session = None;
-            }
-            if idle > REGISTRATION {
-                self.registration = None;
-            }
+        let idle = |session: &Connection| session.idle() > IDLE;
+        if self.session.as_ref().is_some_and(idle) {
+            self.session = None;
+        }
+        let unused = |registration: &Registration| Moment::now().since(registration.last_used);
+        if self.registration.as_ref().map(unused) > Some(REGISTRATION) {
+            self.registration = None;
         }
         let options = &self.shared.options;
         let limit = match self.mode {
@@ -535,19 +620,24 @@ impl Lane {
         };
         let session = match &mut self.session {
             Some(session) => session,
-            none => none.insert(
-                Session::open(&options.connect, Commit::Explicit, limit)
-                    .await
-                    .map_err(Error::from_sqlx)?,
-            ),
+            none => {
+                let given = self.shared.pool.get(limit).await;
+                none.insert(given.map_err(Error::from_sqlx)?)
+            }
         };
         self.max_packet = Some(session.max_packet);
         if self.registration.is_none() {
             // Acknowledged before the first batch is sent.
             let id = Token::random();
             let packet = packet::register_lane(id, session.dialect);
-            let registered = session.packet(packet).await;
-            registered.map_err(|failure| Error::from_sqlx(failure.into_error()))?;
+            if let Err(failure) = session.packet(packet).await {
+                let error = failure.into_error();
+                let locked = match code_of(&error) {
+                    Some(LOCK_WAIT_TIMEOUT) => self.find_obstacle(id).await,
+                    _ => None,
+                };
+                return Err(locked.unwrap_or_else(|| Error::from_sqlx(error)));
+            }
             self.registration = Some(Registration {
                 id,
                 number: 0,

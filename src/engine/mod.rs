@@ -9,6 +9,7 @@ pub(crate) mod backoff;
 mod cost;
 mod lane;
 pub(crate) mod outcome;
+mod pool;
 #[cfg(test)]
 mod properties;
 mod queue;
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::lane::Lane;
 use self::outcome::Answer;
+use self::pool::Pool;
 use self::queue::LaneQueue;
 use self::reader::{Look, Reading};
 use self::request::{Member, Reply, Request};
@@ -49,6 +51,8 @@ const CAPACITY: usize = 65_536;
 #[derive(Clone)]
 pub(crate) struct EngineOptions {
     pub(crate) connect: MySqlConnectOptions,
+    /// How many connections the account may have; 0 if nothing limits them.
+    pub(crate) account_limit: i64,
     pub(crate) lanes: usize,
     /// How long a packet may take.
     pub(crate) packet_limit: Duration,
@@ -62,6 +66,7 @@ pub(crate) struct Shared {
     lanes: Vec<Arc<LaneQueue>>,
     /// Operations whose rows are held by transactions.
     aside: Arc<LaneQueue>,
+    pool: Arc<Pool>,
     clock: ServerClock,
     /// The engine takes no more requests; then, nothing runs any more.
     closing: CancellationToken,
@@ -133,10 +138,13 @@ impl Engine {
         let lanes = (0..options.lanes.max(1))
             .map(|_| Arc::new(LaneQueue::default()))
             .collect();
+        let most = pool::most(options.account_limit);
+        let pool = Pool::new(options.connect.clone(), options.packet_limit, most);
         let shared = Arc::new(Shared {
             options,
             lanes,
             aside: Arc::new(LaneQueue::default()),
+            pool: Arc::new(pool),
             clock: ServerClock::default(),
             closing: CancellationToken::new(),
             closed: CancellationToken::new(),

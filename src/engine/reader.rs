@@ -9,14 +9,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Shared;
 use super::backoff::Backoff;
-use super::session::Session;
+use super::pool::Connection;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::sql::operation::{Operation, RowKey, Touch};
 use crate::sql::packet::{self, RowOperation};
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::server_error::{Meaning, code_of};
-use crate::sql::session::Commit;
 
 /// Rows that somebody wants to see.
 pub(crate) struct Look {
@@ -49,15 +48,17 @@ impl Reading {
 
 /// Reads until all who could ask are gone, or the engine is closed.
 pub(crate) async fn read(shared: Arc<Shared>, mut readings: mpsc::UnboundedReceiver<Reading>) {
-    let mut session = None;
+    let mut session: Option<Connection> = None;
     let mut next = None;
     loop {
+        session = session.and_then(|session| shared.pool.pass_on(session));
         let reading = match next.take() {
             Some(reading) => Some(reading),
             None => tokio::select! {
                 biased;
                 reading = readings.recv() => reading,
                 () = shared.closed.cancelled() => None,
+                () = shared.pool.wanted(), if session.is_some() => continue,
             },
         };
         match reading {
@@ -100,10 +101,11 @@ pub(crate) async fn read(shared: Arc<Shared>, mut readings: mpsc::UnboundedRecei
 
 async fn show(
     shared: &Shared,
-    session: &mut Option<Session>,
+    session: &mut Option<Connection>,
     sql: &str,
 ) -> Result<Vec<MySqlRow>, sqlx::Error> {
-    connected(shared, session).await?.rows(sql.to_owned()).await
+    let session = connected(shared, session).await?;
+    session.rows(format!("{sql};COMMIT")).await
 }
 
 /// Whether a read that failed may do better on a fresh connection.
@@ -117,14 +119,12 @@ fn may_heal(error: &sqlx::Error) -> bool {
 /// The reader's session, opened if there is none.
 async fn connected<'s>(
     shared: &Shared,
-    session: &'s mut Option<Session>,
-) -> Result<&'s mut Session, sqlx::Error> {
+    session: &'s mut Option<Connection>,
+) -> Result<&'s mut Connection, sqlx::Error> {
     match session {
         Some(session) => Ok(session),
         none => {
-            let options = &shared.options;
-            let opened =
-                Session::open(&options.connect, Commit::Automatic, options.packet_limit).await?;
+            let opened = shared.pool.get(shared.options.packet_limit).await?;
             Ok(none.insert(opened))
         }
     }
@@ -145,7 +145,11 @@ impl Healing {
     }
 
     /// Closes the session that failed; pauses and says yes if another attempt may do better.
-    async fn may_try_again(&mut self, session: &mut Option<Session>, error: &sqlx::Error) -> bool {
+    async fn may_try_again(
+        &mut self,
+        session: &mut Option<Connection>,
+        error: &sqlx::Error,
+    ) -> bool {
         // A connection that was open may have been dead for long: that costs no pause.
         let was_open = session.take().is_some();
         if !may_heal(error) || self.end.has_passed() {
@@ -158,7 +162,7 @@ impl Healing {
     }
 }
 
-async fn answer(shared: &Shared, session: &mut Option<Session>, mut batch: Vec<Look>) {
+async fn answer(shared: &Shared, session: &mut Option<Connection>, mut batch: Vec<Look>) {
     let last = batch.iter().map(|look| look.end).max();
     let mut healing = Healing::new(last.unwrap_or_else(Moment::now));
     while !batch.is_empty() {
@@ -199,7 +203,7 @@ async fn answer(shared: &Shared, session: &mut Option<Session>, mut batch: Vec<L
 
 async fn query(
     shared: &Shared,
-    session: &mut Option<Session>,
+    session: &mut Option<Connection>,
     rows: &[RowOperation],
 ) -> Result<Reply, sqlx::Error> {
     let session = connected(shared, session).await?;
@@ -209,7 +213,8 @@ async fn query(
     };
     for rows in rows.chunks(super::lane::MAX_ROWS) {
         let sent = Moment::now();
-        let text = session.query(packet::read(rows, session.dialect)).await?;
+        let read = packet::read(rows, session.dialect);
+        let text = session.query(format!("{read};COMMIT")).await?;
         let reply = text
             .and_then(|text| Reply::decode(&text, rows.len()))
             .ok_or_else(|| sqlx::Error::Protocol("a read's reply cannot be decoded".into()))?;

@@ -23,7 +23,10 @@ pub(crate) struct Session {
     pub(crate) max_packet: usize,
     /// What the server has prepared for it.
     pub(crate) prepared: Prepared,
-    limit: Duration,
+    /// How many connections the account may have; 0 if nothing limits them.
+    pub(crate) account_limit: i64,
+    /// How long the server may take for one packet.
+    pub(super) limit: Duration,
     /// It failed behind a COMMIT, and must be closed.
     pub(crate) spent: bool,
 }
@@ -78,6 +81,7 @@ impl Session {
         let version: String = who.try_get_unchecked(0)?;
         let mut dialect = Dialect::of_version(&version);
         let max_packet: u64 = who.try_get_unchecked(2)?;
+        let account_limit = who.try_get_unchecked(3)?;
         within(limit, last_row(&mut connection, settings(dialect, commit))).await?;
         if let Dialect::MariaDb { sequences } = &mut dialect {
             *sequences = within(limit, has_sequences(&mut connection)).await?;
@@ -87,6 +91,7 @@ impl Session {
             dialect,
             max_packet: usize::try_from(max_packet).unwrap_or(usize::MAX),
             prepared: Prepared::default(),
+            account_limit,
             limit,
             spent: false,
         })

@@ -12,14 +12,14 @@ use super::Shared;
 use super::backoff::Backoff;
 use super::lane::Ran;
 use super::outcome::Outcome;
+use super::pool::Connection;
 use super::request::Group;
-use super::session::{Failure, Session};
+use super::session::Failure;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::sql::packet::{self, FENCED, GONE, RowOperation};
 use crate::sql::reply::Reply;
-use crate::sql::session::Commit;
 use crate::token::Token;
 
 /// The pause between two attempts while the client closes.
@@ -81,6 +81,7 @@ pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
             }
         }
     };
+    drop(session.and_then(|session| shared.pool.pass_on(session)));
     match settled {
         Settled::Fenced if mutant::on(Mutant::FencedIsDone) => {
             let outcome = Outcome::Counted {
@@ -122,20 +123,13 @@ pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
 
 async fn attempt(
     shared: &Shared,
-    session: &mut Option<Session>,
+    session: &mut Option<Connection>,
     (lane, number): (Token, u64),
     rows: Vec<RowOperation>,
 ) -> Result<Settled, sqlx::Error> {
     let session = match session {
         Some(session) => session,
-        none => none.insert(
-            Session::open(
-                &shared.options.connect,
-                Commit::Explicit,
-                shared.options.packet_limit,
-            )
-            .await?,
-        ),
+        none => none.insert(shared.pool.get(shared.options.packet_limit).await?),
     };
     let packet = packet::settle_lane(lane, number, session.dialect);
     // Complete only if its COMMIT was acknowledged.

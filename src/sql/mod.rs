@@ -11,6 +11,7 @@ pub(crate) mod inspect;
 mod list;
 mod literal;
 pub(crate) mod migration;
+pub(crate) mod obstacle;
 mod once;
 pub(crate) mod operation;
 pub(crate) mod packed;

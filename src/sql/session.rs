@@ -12,14 +12,16 @@ pub(crate) enum Commit {
 }
 
 /// Asks who is there; the first query of every session.
-pub(crate) const WHO: &str = "SELECT VERSION(),CONNECTION_ID(),@@max_allowed_packet";
+pub(crate) const WHO: &str =
+    "SELECT VERSION(),CONNECTION_ID(),@@max_allowed_packet,@@max_user_connections";
 
 /// The settings of a session.
 ///
 /// - READ COMMITTED: no gap locks, and each statement sees what is committed when it starts.
 /// - strict mode: a value that does not fit is an error, as is the NULL that stops a batch that ran before.
 /// - short lock waits: a stripe is held for one packet, so that a long wait means that somebody hangs.
-/// - `lock_wait_timeout`: does not queue behind an `ALTER TABLE` for ever.
+/// - `lock_wait_timeout`: the server ends a wait for a table (`LOCK TABLES`, `ALTER TABLE`) before the client gives the packet
+///   up, so that its outcome is known and its connection can be used on.
 /// - what a server may have set for people at a prompt (`sql_safe_updates`, `sql_select_limit`,
 ///   `completion_type`, `max_statement_time`, `max_execution_time`) is taken back.
 /// - MySQL's hypergraph optimizer, where somebody has switched it on: it may scan a table in place of looking up each row,
@@ -33,7 +35,7 @@ pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
     let mut sql = format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
          SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',time_zone='+00:00',\
-         innodb_lock_wait_timeout=1,lock_wait_timeout=5,net_write_timeout=5,\
+         innodb_lock_wait_timeout=1,lock_wait_timeout=1,net_write_timeout=5,\
          wait_timeout=28800,group_concat_max_len=4194304,sql_safe_updates=0,\
          sql_select_limit=18446744073709551615,completion_type=0,autocommit={autocommit}"
     );
