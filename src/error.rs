@@ -118,6 +118,19 @@ pub enum Error {
         /// The name of the lock or counter.
         name: String,
     },
+    /// The server undid a statement in a transaction of the caller's: `KILL QUERY` stopped it, or a limit such as
+    /// MariaDB's `max_statement_time`. Or somebody deleted the row meanwhile. It says nothing about the lock or the counter.
+    #[error(
+        "the server undid the statement on {name:?} (KILL QUERY, or a limit such as max_statement_time), or its row was \
+         deleted: roll back, and run the transaction again"
+    )]
+    Interrupted {
+        /// The name of the lock or counter.
+        name: String,
+        /// What the server said; `None` where it acknowledged the statement all the same.
+        #[source]
+        source: Option<Arc<sqlx::Error>>,
+    },
     /// MariaDB with `innodb_snapshot_isolation` under REPEATABLE READ: the row changed after the
     /// transaction's first read, and the server has rolled the transaction back.
     #[error(
