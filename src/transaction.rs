@@ -6,7 +6,8 @@
 //!
 //! None of these calls takes a stripe or inserts a row in the caller's transaction: a missing row would
 //! cost a gap lock under REPEATABLE READ, and deadlocks with it. A row is created, or marked as used,
-//! through a lane before; a purge leaves such rows alone.
+//! through a lane before; a purge leaves such rows alone. One that is there and was used lately is not changed for that: to the
+//! caller's snapshot it would be newer.
 //!
 //! An answer is believed only if the row explains it: see [`Change`]. Each call sets the connection's `LAST_INSERT_ID()`.
 
@@ -16,7 +17,7 @@ use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::client::LockClient;
-use crate::clock::Moment;
+use crate::clock::{Moment, micros};
 use crate::counter::Counter;
 use crate::engine::request::Request;
 use crate::error::Error;
@@ -29,6 +30,7 @@ use crate::sql::server_error::{
     code_of,
 };
 use crate::sql::transaction::{self, Change, Verdict};
+use crate::touched::YOUNG;
 
 /// A lock that belongs to the caller's transaction: its commit, its rollback, or the end of its
 /// connection frees it.
@@ -46,7 +48,7 @@ impl LockGuard {
     /// transaction ends: nobody else can be granted the lock before, so the commit is fenced. It also
     /// extends the lease by its ttl, if the transaction commits. One round trip.
     ///
-    /// Works under every isolation level; call it at the beginning of the transaction. A lease that was
+    /// Works under every isolation level; call it first in the transaction ([`Error::StaleSnapshot`]). A lease that was
     /// used so is not passed on in memory any more.
     ///
     /// The connection must be in a transaction: outside one the verification ends with the statement. Its
@@ -248,9 +250,12 @@ impl LockClient {
         if self.touched().is_fresh(key) {
             return Ok(());
         }
-        self.engine()
-            .call(key.clone(), Request::Operation(Operation::Touch(Touch)))
-            .await?;
+        let sql = transaction::young(key, micros(YOUNG));
+        if self.engine().query(sql).await?.is_empty() {
+            self.engine()
+                .call(key.clone(), Request::Operation(Operation::Touch(Touch)))
+                .await?;
+        }
         self.touched().note(key);
         Ok(())
     }
