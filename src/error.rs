@@ -137,11 +137,28 @@ pub enum Error {
         /// The name of the lock or counter.
         name: String,
     },
-    /// MariaDB with `innodb_snapshot_isolation` under REPEATABLE READ: the row changed after the
-    /// transaction's first read, and the server has rolled the transaction back.
+    /// The server undid a statement in a transaction of the caller's: `KILL QUERY` stopped it, or a limit such as
+    /// MariaDB's `max_statement_time`. Or somebody deleted the row meanwhile. It says nothing about the lock or the counter.
+    #[error(
+        "the server undid the statement on {name:?} (KILL QUERY, or a limit such as max_statement_time), or its row was \
+         deleted: roll back, and run the transaction again"
+    )]
+    Interrupted {
+        /// The name of the lock or counter.
+        name: String,
+        /// What the server said; `None` where it acknowledged the statement all the same.
+        #[source]
+        source: Option<Arc<sqlx::Error>>,
+    },
+    /// MariaDB with `innodb_snapshot_isolation` (on by default from 11.6.2): the row changed after the transaction's
+    /// first read, and the server has rolled the transaction back.
+    ///
+    /// Under REPEATABLE READ, unless the call is the first in the transaction; that may wait for as long as it likes. Under
+    /// SERIALIZABLE only where the server is older, or the level was set for one transaction and not for the session: there
+    /// a first call fails, too, if it waited. Never under READ COMMITTED.
     #[error(
         "{name:?} changed after the transaction's first read: call this first in the transaction, or \
-         use READ COMMITTED, and run the transaction again"
+         use READ COMMITTED (if you need SERIALIZABLE, set it for the session), and run the transaction again"
     )]
     StaleSnapshot {
         /// The name of the lock or counter.

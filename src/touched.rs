@@ -10,6 +10,8 @@ use crate::sql::operation::RowKey;
 /// A row that was touched this recently is there: a purge leaves rows alone that were changed within
 /// an hour ([`crate::purge`]).
 const FRESH: Duration = Duration::from_secs(30 * 60);
+/// A row that was changed this recently needs no touch: it is younger than an hour for as long as it is fresh.
+pub(crate) const YOUNG: Duration = Duration::from_secs(15 * 60);
 /// More are forgotten, all at once: it costs a round trip each to learn again.
 const MOST: usize = 16_384;
 

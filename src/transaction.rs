@@ -6,15 +6,18 @@
 //!
 //! None of these calls takes a stripe or inserts a row in the caller's transaction: a missing row would
 //! cost a gap lock under REPEATABLE READ, and deadlocks with it. A row is created, or marked as used,
-//! through a lane before; a purge leaves such rows alone.
+//! through a lane before; a purge leaves such rows alone. One that is there and was used lately is not changed for that: to the
+//! caller's snapshot it would be newer.
+//!
+//! An answer is believed only if the row explains it: see [`Change`]. Each call sets the connection's `LAST_INSERT_ID()`.
 
 use std::sync::Arc;
 
-use sqlx::mysql::{MySqlConnection, MySqlQueryResult};
+use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::client::LockClient;
-use crate::clock::Moment;
+use crate::clock::{Moment, micros};
 use crate::counter::Counter;
 use crate::engine::request::Request;
 use crate::error::Error;
@@ -22,8 +25,12 @@ use crate::lock::{LockGuard, WANT};
 use crate::name::Name;
 use crate::sql::operation::{Operation, RowKey, Touch};
 use crate::sql::reply::RowState;
-use crate::sql::server_error::{CHECKREAD, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, code_of};
-use crate::sql::transaction;
+use crate::sql::server_error::{
+    CHECKREAD, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, QUERY_INTERRUPTED, STATEMENT_TIMEOUT, UNKNOWN_ERROR,
+    code_of,
+};
+use crate::sql::transaction::{self, Change, Verdict};
+use crate::touched::YOUNG;
 
 /// A lock that belongs to the caller's transaction: its commit, its rollback, or the end of its
 /// connection frees it.
@@ -41,23 +48,25 @@ impl LockGuard {
     /// transaction ends: nobody else can be granted the lock before, so the commit is fenced. It also
     /// extends the lease by its ttl, if the transaction commits. One round trip.
     ///
-    /// Works under every isolation level; call it at the beginning of the transaction. A lease that was
+    /// Works under every isolation level; call it first in the transaction ([`Error::StaleSnapshot`]). A lease that was
     /// used so is not passed on in memory any more.
     ///
-    /// The connection must be in a transaction: outside one the verification ends with the statement.
+    /// The connection must be in a transaction: outside one the verification ends with the statement. Its
+    /// `LAST_INSERT_ID()` changes, as with all of these calls.
     ///
     /// # Errors
     ///
     /// [`Error::LockLost`]: roll back. [`Error::StaleSnapshot`] on MariaDB with
     /// `innodb_snapshot_isolation` under REPEATABLE READ, when the lease was renewed after the
     /// transaction's first read. [`Error::Busy`] if another transaction holds the lock's row.
+    /// [`Error::Interrupted`] if the server undid the statement: nothing is known of the lock; roll back.
     ///
     /// # Cancel safety
     ///
     /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
     pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         let lease = self.use_in_transaction()?;
-        let sql = transaction::verify(
+        let change = transaction::verify(
             lease.name.as_str(),
             lease.token,
             lease.fence,
@@ -65,7 +74,8 @@ impl LockGuard {
                 .renewal(lease.terms.ttl)
                 .ok_or_else(|| self.no_longer_ours())?,
         );
-        self.expect_ours(execute(connection, sql, &lease.name).await?)
+        self.expect_ours(execute(connection, &change, &lease.name).await?)
+            .await
     }
 
     /// Releases the lock when the caller's transaction commits, and not otherwise: after a rollback the
@@ -94,21 +104,27 @@ impl LockGuard {
             });
         }
         let lease = self.use_in_transaction()?;
-        let sql = transaction::release(
+        let change = transaction::release(
             lease.name.as_str(),
             lease.token,
             lease.fence,
             lease.current_turn(),
             lease.hold_left(),
         );
-        self.expect_ours(execute(connection, sql, &lease.name).await?)
+        self.expect_ours(execute(connection, &change, &lease.name).await?)
+            .await
     }
 
-    fn expect_ours(&self, done: MySqlQueryResult) -> Result<(), Error> {
-        if done.rows_affected() == 1 {
-            return Ok(());
+    async fn expect_ours(&self, verdict: Verdict) -> Result<(), Error> {
+        match verdict {
+            Verdict::Changed(_) => Ok(()),
+            Verdict::Refused => Err(self.no_longer_ours()),
+            Verdict::Unknown if self.is_deleted().await => Err(self.no_longer_ours()),
+            Verdict::Unknown => Err(Error::Interrupted {
+                name: self.name().to_owned(),
+                source: None,
+            }),
         }
-        Err(self.no_longer_ours())
     }
 }
 
@@ -122,7 +138,8 @@ impl LockClient {
     /// # Errors
     ///
     /// [`Error::Timeout`] when a lease holds the lock, or got it in the moment in which it was free;
-    /// [`Error::Busy`] when a transaction holds it: roll back, and run the transaction again. [`Error::InvalidName`]; [`Error::StaleSnapshot`]; others as the server gives cause for.
+    /// [`Error::Busy`] when a transaction holds it; [`Error::Interrupted`] when the server undid the statement: roll back,
+    /// and run the transaction again. [`Error::InvalidName`]; [`Error::StaleSnapshot`]; others as the server gives cause for.
     ///
     /// # Cancel safety
     ///
@@ -137,8 +154,7 @@ impl LockClient {
         // A lease is waited for outside the transaction: a row that the transaction has locked could
         // not be renewed.
         self.wait_until_free(&key).await?;
-        let done = execute(connection, transaction::lock(name), &key.name).await?;
-        match taken(&done, name) {
+        match self.take(connection, transaction::lock(name), &key).await? {
             Some(lock) => Ok(lock),
             None => Err(self.timed_out(&key.name).await),
         }
@@ -165,10 +181,37 @@ impl LockClient {
         if !self.is_free(&key).await? {
             return Ok(None);
         }
-        match execute(connection, transaction::try_lock(name), &key.name).await {
-            Ok(done) => Ok(taken(&done, name)),
+        match self
+            .take(connection, transaction::try_lock(name), &key)
+            .await
+        {
             Err(Error::Busy { .. }) => Ok(None),
-            Err(error) => Err(error),
+            answer => answer,
+        }
+    }
+
+    async fn take(
+        &self,
+        connection: &mut MySqlConnection,
+        change: Change,
+        key: &RowKey,
+    ) -> Result<Option<TransactionLock>, Error> {
+        match execute(connection, &change, &key.name).await? {
+            Verdict::Changed(fencing_token) => Ok(Some(TransactionLock {
+                name: key.name.to_string(),
+                fencing_token,
+            })),
+            Verdict::Refused => Ok(None),
+            Verdict::Unknown => Err(self.interrupted(key)),
+        }
+    }
+
+    /// The server undid the statement, or the row is gone: then the next call makes it again.
+    fn interrupted(&self, key: &RowKey) -> Error {
+        self.touched().forget(key);
+        Error::Interrupted {
+            name: key.name.to_string(),
+            source: None,
         }
     }
 
@@ -207,9 +250,12 @@ impl LockClient {
         if self.touched().is_fresh(key) {
             return Ok(());
         }
-        self.engine()
-            .call(key.clone(), Request::Operation(Operation::Touch(Touch)))
-            .await?;
+        let sql = transaction::young(key, micros(YOUNG));
+        if self.engine().query(sql).await?.is_empty() {
+            self.engine()
+                .call(key.clone(), Request::Operation(Operation::Touch(Touch)))
+                .await?;
+        }
         self.touched().note(key);
         Ok(())
     }
@@ -222,8 +268,9 @@ impl Counter<'_> {
     /// # Errors
     ///
     /// [`Error::Overflow`], when nothing was changed; [`Error::Busy`] when another transaction holds the
-    /// counter for too long, or somebody has deleted its row: roll back, and run the transaction again; [`Error::InvalidName`], [`Error::StaleSnapshot`]; others as the server
-    /// gives cause for.
+    /// counter for too long, [`Error::Interrupted`] when the server undid the statement, or somebody has deleted the
+    /// counter's row: roll back, and run the transaction again; [`Error::InvalidName`], [`Error::StaleSnapshot`]; others as
+    /// the server gives cause for.
     ///
     /// # Cancel safety
     ///
@@ -277,14 +324,10 @@ impl Counter<'_> {
         self.client().touch(&key).await?;
         let sql = transaction::get(key.name.as_str());
         let row = sqlx::raw_sql(AssertSqlSafe(sql))
-            .fetch_one(connection)
+            .fetch_optional(connection)
             .await
-            .map_err(|error| {
-                if matches!(error, sqlx::Error::RowNotFound) {
-                    self.client().touched().forget(&key);
-                }
-                explain(error, &key.name)
-            })?;
+            .map_err(|error| explain(error, &key.name))?
+            .ok_or_else(|| self.client().interrupted(&key))?;
         row.try_get_unchecked(0).map_err(Error::from_sqlx)
     }
 
@@ -300,48 +343,42 @@ impl Counter<'_> {
             return Ok(None);
         };
         self.client().touch(&key).await?;
-        let sql = transaction::add(key.name.as_str(), delta, from, window);
-        let done = execute(connection, sql, &key.name).await?;
-        if done.rows_affected() == 0 {
-            // Out of range, or not there any more: then the transaction has locked the gap in which it would be made again.
-            let seen = self.client().engine().look(vec![key.clone()]).await;
-            if seen.is_ok_and(|seen| seen.first().copied().flatten().is_none()) {
-                self.client().touched().forget(&key);
-                let name = key.name.to_string();
-                return Err(Error::Busy { name });
-            }
+        let change = transaction::add(key.name.as_str(), delta, from, window);
+        match execute(connection, &change, &key.name).await? {
+            Verdict::Changed(value) => Ok(Some(value.cast_signed())),
+            Verdict::Refused => Ok(None),
+            Verdict::Unknown => Err(self.client().interrupted(&key)),
         }
-        Ok((done.rows_affected() == 1).then(|| done.last_insert_id().cast_signed()))
     }
-}
-
-fn taken(done: &MySqlQueryResult, name: &str) -> Option<TransactionLock> {
-    (done.rows_affected() == 1).then(|| TransactionLock {
-        name: name.to_owned(),
-        fencing_token: done.last_insert_id(),
-    })
 }
 
 async fn execute(
     connection: &mut MySqlConnection,
-    sql: String,
+    change: &Change,
     name: &Name,
-) -> Result<MySqlQueryResult, Error> {
-    sqlx::raw_sql(AssertSqlSafe(sql))
+) -> Result<Verdict, Error> {
+    let done = sqlx::raw_sql(AssertSqlSafe(change.sql.clone()))
         .execute(connection)
         .await
-        .map_err(|error| explain(error, name))
+        .map_err(|error| explain(error, name))?;
+    Ok(change.verdict(done.rows_affected(), done.last_insert_id()))
 }
 
 /// What the server's error means inside a transaction.
 fn explain(error: sqlx::Error, name: &Name) -> Error {
     let name = name.to_string();
+    let interrupted = |error| Error::Interrupted {
+        name: name.clone(),
+        source: Some(Arc::new(error)),
+    };
     match code_of(&error) {
         Some(LOCK_WAIT_TIMEOUT | LOCK_NOWAIT) => Error::Busy { name },
         Some(CHECKREAD) => Error::StaleSnapshot {
             name,
             source: Arc::new(error),
         },
+        Some(QUERY_INTERRUPTED | UNKNOWN_ERROR) => interrupted(error),
+        Some(code) if STATEMENT_TIMEOUT.contains(&code) => interrupted(error),
         _ => Error::from_sqlx(error),
     }
 }

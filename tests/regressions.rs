@@ -546,7 +546,7 @@ async fn a_deleted_row_is_neither_held_nor_exhausted() {
             // It has locked the gap, and cannot go on; the next one can.
             let mut transaction = connection.begin().await.unwrap();
             let value = counter.add_within_in(&mut transaction, 1, ..=1).await;
-            assert!(matches!(value, Err(Error::Busy { .. })), "{value:?}");
+            assert!(matches!(value, Err(Error::Interrupted { .. })), "{value:?}");
             transaction.rollback().await.unwrap();
         }
         let mut transaction = connection.begin().await.unwrap();

@@ -266,6 +266,13 @@ impl LockGuard {
         }
     }
 
+    /// Whether the lock's row is known to be gone.
+    pub(crate) async fn is_deleted(&self) -> bool {
+        let key = RowKey::lock(self.lease.name.clone());
+        let seen = self.locks.engine.look(vec![key]).await;
+        seen.is_ok_and(|rows| rows == [None])
+    }
+
     pub(crate) fn no_longer_ours(&self) -> Error {
         Error::LockLost {
             name: self.name().to_owned(),

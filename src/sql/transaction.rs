@@ -9,13 +9,76 @@
 //! A single-table `UPDATE` assigns from left to right; with MariaDB's `SIMULTANEOUS_ASSIGNMENT`, from the
 //! old row. Every assignment here reads only columns that none before it has assigned.
 
-use super::operation::Kind;
+use super::operation::{Kind, RowKey};
 use super::{FOREVER, NOW, NOW_MICROS, literal};
 use crate::mutant::{self, Mutant};
 use crate::token::Token;
 
 /// The counter's value as a number that cannot overflow.
 const VALUE: &str = "CAST(IF(deadline<=UTC_TIMESTAMP(6),0,count) AS DECIMAL(30,0))";
+
+/// When a lock can be taken.
+const FREE: &str = "status=0 OR deadline<=UTC_TIMESTAMP(6)";
+
+/// What each statement begins with.
+///
+/// From 11.6.2, MariaDB has `innodb_snapshot_isolation` on, and takes a SERIALIZABLE transaction's snapshot with its
+/// first statement, before that waits: the row that it waited for would always be too new. What SERIALIZABLE promises,
+/// locks keep there, so that a statement about one row does without the comparison.
+/// (<https://mariadb.com/docs/server/server-usage/storage-engines/innodb/innodb-system-variables>)
+const LOCKING: &str = "/*M!110602 SET STATEMENT innodb_snapshot_isolation=\
+     IF(@@tx_isolation='SERIALIZABLE',0,@@innodb_snapshot_isolation) FOR */";
+
+/// A statement that changes one row, if the row admits it.
+///
+/// A statement that `KILL QUERY` or `max_statement_time` hits may be undone by MariaDB and yet be acknowledged, with no
+/// affected row. So a refusal shows a number of its own: the condition, as it is evaluated on the row, leaves it as the
+/// acknowledgement's last insert id.
+pub(crate) struct Change {
+    pub(crate) sql: String,
+    /// From 1, and of at most 62 bits: no sum with it leaves its type.
+    refusal: u64,
+}
+
+/// What the acknowledgement of a [`Change`] proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The row was changed; the last insert id.
+    Changed(u64),
+    /// The row does not admit the change.
+    Refused,
+    /// Nothing: the server undid the statement, or there is no such row.
+    Unknown,
+}
+
+impl Change {
+    /// The beginning, with the number by which a refusal will be known.
+    fn new() -> Self {
+        Self {
+            sql: LOCKING.to_owned(),
+            refusal: rand::random_range(1..1 << 62),
+        }
+    }
+
+    /// Goes on with the condition under which the row admits the change. A row that is not there has no `fence`: it
+    /// refuses nothing.
+    fn only_if(&mut self, condition: &str) {
+        self.sql.push_str(" AND LAST_INSERT_ID(IF(");
+        self.sql.push_str(condition);
+        self.sql.push_str(",0,0*fence+");
+        literal::number(&mut self.sql, self.refusal);
+        self.sql.push_str("))=0");
+    }
+
+    /// From the numbers of the acknowledgement.
+    pub(crate) fn verdict(&self, affected: u64, last_insert_id: u64) -> Verdict {
+        match affected {
+            1 => Verdict::Changed(last_insert_id),
+            _ if last_insert_id == self.refusal => Verdict::Refused,
+            _ => Verdict::Unknown,
+        }
+    }
+}
 
 fn row(sql: &mut String, name: &str, kind: Kind) {
     sql.push_str(" WHERE lock_name=");
@@ -25,86 +88,108 @@ fn row(sql: &mut String, name: &str, kind: Kind) {
     sql.push_str(" AND slot=0");
 }
 
-fn ours(sql: &mut String, token: Token, fence: u64) {
-    sql.push_str(" AND status=1 AND holder=");
-    literal::bytes(sql, token.as_bytes());
-    sql.push_str(" AND fence=");
-    literal::number(sql, fence);
+fn ours(token: Token, fence: u64) -> String {
+    let mut condition = String::from("status=1 AND holder=");
+    literal::bytes(&mut condition, token.as_bytes());
+    condition.push_str(" AND fence=");
+    literal::number(&mut condition, fence);
+    condition
+}
+
+/// Shows a row that exists and was changed within `age` microseconds, without a lock.
+pub(crate) fn young(key: &RowKey, age: i64) -> String {
+    let mut sql = String::from("SELECT 1 FROM t_tag_lock");
+    row(&mut sql, key.name.as_str(), key.kind);
+    sql.push_str(" AND TIMESTAMPDIFF(MICROSECOND,modify_time,");
+    sql.push_str(NOW);
+    sql.push_str(")<");
+    literal::number(&mut sql, age);
+    sql
 }
 
 /// Holds the lock's row until the transaction ends, if the lease is still ours, and extends it.
-pub(crate) fn verify(name: &str, token: Token, fence: u64, ttl: i64) -> String {
-    let mut sql =
-        String::from("UPDATE t_tag_lock SET deadline=GREATEST(deadline,TIMESTAMPADD(MICROSECOND,");
-    literal::number(&mut sql, ttl);
+pub(crate) fn verify(name: &str, token: Token, fence: u64, ttl: i64) -> Change {
+    let mut change = Change::new();
+    let sql = &mut change.sql;
+    sql.push_str("UPDATE t_tag_lock SET deadline=GREATEST(deadline,TIMESTAMPADD(MICROSECOND,");
+    literal::number(sql, ttl);
     sql.push(',');
     sql.push_str(NOW);
     sql.push_str(")),modify_time=");
     sql.push_str(NOW);
-    row(&mut sql, name, Kind::Lock);
+    row(sql, name, Kind::Lock);
     if !mutant::on(Mutant::VerifyUnchecked) {
-        ours(&mut sql, token, fence);
+        change.only_if(&ours(token, fence));
     }
-    sql
+    change
 }
 
 /// Releases the lock, or one level of it, when the transaction commits.
-pub(crate) fn release(name: &str, token: Token, fence: u64, used: u64, hold: i64) -> String {
-    let mut sql = String::from("UPDATE t_tag_lock SET status=IF(count>1,1,");
-    literal::number(&mut sql, if hold > 0 { 2 } else { 0 });
+pub(crate) fn release(name: &str, token: Token, fence: u64, used: u64, hold: i64) -> Change {
+    let mut change = Change::new();
+    let sql = &mut change.sql;
+    sql.push_str("UPDATE t_tag_lock SET status=IF(count>1,1,");
+    literal::number(sql, if hold > 0 { 2 } else { 0 });
     sql.push_str("),fence=IF(count>1,fence,");
-    literal::number(&mut sql, used);
+    literal::number(sql, used);
     sql.push_str("),deadline=IF(count>1,deadline,TIMESTAMPADD(MICROSECOND,");
-    literal::number(&mut sql, hold);
+    literal::number(sql, hold);
     sql.push(',');
     sql.push_str(NOW);
     sql.push_str(")),count=IF(count>1,count-1,0),modify_time=");
     sql.push_str(NOW);
-    row(&mut sql, name, Kind::Lock);
-    ours(&mut sql, token, fence);
-    sql
+    row(sql, name, Kind::Lock);
+    change.only_if(&ours(token, fence));
+    change
 }
 
 /// Takes a lock for the rest of the transaction, if no lease holds it; its fencing token is the
 /// acknowledgement's last insert id. Waits for the row.
-pub(crate) fn lock(name: &str) -> String {
-    let mut sql = format!(
-        "UPDATE t_tag_lock SET fence=LAST_INSERT_ID(GREATEST(fence,{NOW_MICROS})+1),modify_time={NOW}"
-    );
-    row(&mut sql, name, Kind::Lock);
-    sql.push_str(" AND (status=0 OR deadline<=");
+pub(crate) fn lock(name: &str) -> Change {
+    let mut change = Change::new();
+    let sql = &mut change.sql;
+    sql.push_str("UPDATE t_tag_lock SET fence=LAST_INSERT_ID(GREATEST(fence,");
+    sql.push_str(NOW_MICROS);
+    sql.push_str(")+1),modify_time=");
     sql.push_str(NOW);
-    sql.push(')');
-    sql
+    row(sql, name, Kind::Lock);
+    change.only_if(FREE);
+    change
 }
 
 /// As [`lock`], but a row that another transaction holds is an error at once. Not `SKIP LOCKED`: under
 /// REPEATABLE READ that locks the gap behind the row that it skips, and with it the inserts of others.
-pub(crate) fn try_lock(name: &str) -> String {
-    let mut sql = String::from("UPDATE (SELECT lock_name AS n,fence AS f FROM t_tag_lock");
-    row(&mut sql, name, Kind::Lock);
-    sql.push_str(" AND (status=0 OR deadline<=");
-    sql.push_str(NOW);
+pub(crate) fn try_lock(name: &str) -> Change {
+    let mut change = Change::new();
+    let sql = &mut change.sql;
+    sql.push_str("UPDATE (SELECT lock_name AS n,fence AS f FROM t_tag_lock");
+    row(sql, name, Kind::Lock);
+    change.only_if(FREE);
+    let sql = &mut change.sql;
     sql.push_str(
-        ") LIMIT 1 FOR UPDATE NOWAIT) k STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
+        " LIMIT 1 FOR UPDATE NOWAIT) k STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
          ON u.lock_name=k.n AND u.kind=1 AND u.slot=0 SET u.fence=LAST_INSERT_ID(GREATEST(k.f,",
     );
     sql.push_str(NOW_MICROS);
     sql.push_str(")+1),u.modify_time=");
     sql.push_str(NOW);
-    sql
+    change
 }
 
 /// Adds to a counter whose value lies within `low..=high`; the new value is the acknowledgement's last
 /// insert id, as the same 64 bits.
-pub(crate) fn add(name: &str, delta: i64, (low, high): (i64, i64), window: i64) -> String {
-    let mut sql = format!("UPDATE t_tag_lock SET previous={VALUE},holder=");
-    literal::bytes(&mut sql, Token::random().as_bytes());
+pub(crate) fn add(name: &str, delta: i64, (low, high): (i64, i64), window: i64) -> Change {
+    let mut change = Change::new();
+    let sql = &mut change.sql;
+    sql.push_str("UPDATE t_tag_lock SET previous=");
+    sql.push_str(VALUE);
+    sql.push_str(",holder=");
+    literal::bytes(sql, Token::random().as_bytes());
     sql.push_str(",status=1,count=CAST(LAST_INSERT_ID(CAST(CAST(");
     sql.push_str(VALUE);
     sql.push('+');
     sql.push('(');
-    literal::number(&mut sql, delta);
+    literal::number(sql, delta);
     sql.push_str(") AS SIGNED) AS UNSIGNED)) AS SIGNED),modify_time=");
     sql.push_str(NOW);
     sql.push_str(",deadline=");
@@ -112,7 +197,7 @@ pub(crate) fn add(name: &str, delta: i64, (low, high): (i64, i64), window: i64) 
         sql.push_str("IF(deadline<=UTC_TIMESTAMP(6) OR deadline=");
         sql.push_str(FOREVER);
         sql.push_str(",TIMESTAMPADD(MICROSECOND,");
-        literal::number(&mut sql, window);
+        literal::number(sql, window);
         sql.push(',');
         sql.push_str(NOW);
         sql.push_str("),deadline)");
@@ -121,19 +206,15 @@ pub(crate) fn add(name: &str, delta: i64, (low, high): (i64, i64), window: i64) 
         sql.push_str(FOREVER);
         sql.push_str(",deadline)");
     }
-    row(&mut sql, name, Kind::Counter);
-    sql.push_str(" AND ");
-    sql.push_str(VALUE);
-    sql.push_str(" BETWEEN ");
-    literal::number(&mut sql, low);
-    sql.push_str(" AND ");
-    literal::number(&mut sql, high);
-    sql
+    row(sql, name, Kind::Counter);
+    change.only_if(&format!("{VALUE} BETWEEN {low} AND {high}"));
+    change
 }
 
 /// Reads a counter's value and holds its row until the transaction ends.
 pub(crate) fn get(name: &str) -> String {
-    let mut sql = String::from("SELECT IF(deadline<=UTC_TIMESTAMP(6),0,count) FROM t_tag_lock");
+    let mut sql = String::from(LOCKING);
+    sql.push_str("SELECT IF(deadline<=UTC_TIMESTAMP(6),0,count) FROM t_tag_lock");
     row(&mut sql, name, Kind::Counter);
     sql.push_str(" FOR UPDATE");
     sql

@@ -102,6 +102,29 @@ async fn cut_after_all_is_committed() {
 }
 
 #[tokio::test]
+async fn undone_is_acknowledged_and_never_runs() {
+    let mut rig = Rig::start("undone").await;
+    let mut connection = rig.connect().await;
+    let update = format!("UPDATE {} SET n = n + 1", rig.table);
+    let mut transaction = connection.begin().await.expect("a transaction");
+    rig.proxy.on_command(once(
+        |command| command.contains_word("UPDATE"),
+        Fault::Undone,
+    ));
+    for affected in [0, 1] {
+        let done = raw_sql(AssertSqlSafe(update.clone()))
+            .execute(&mut *transaction)
+            .await
+            .expect("an acknowledgement");
+        assert_eq!((done.rows_affected(), done.last_insert_id()), (affected, 0));
+    }
+    transaction.commit().await.expect("commits");
+    assert_eq!(rig.number().await, 1);
+    assert_eq!(rig.proxy.counters().faults(FaultKind::Undone), 1);
+    rig.finish().await;
+}
+
+#[tokio::test]
 async fn cut_after_reaches_the_server_though_the_client_is_gone() {
     let mut rig = Rig::start("cut_after_gone").await;
     let mut connection = rig.connect().await;

@@ -18,6 +18,9 @@ use super::state::Shared;
 /// While a packet is withheld, this much is still read after it, to learn that the sender has closed.
 const READ_AHEAD: usize = 256 * 1024;
 
+/// The acknowledgement of a statement in a transaction: no row, no insert id, no warning.
+const NOTHING_CHANGED: [u8; 11] = [7, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0];
+
 pub(super) struct Dialogue {
     shared: Arc<Shared>,
     number: u64,
@@ -196,6 +199,7 @@ impl Dialogue {
                 let at_first_byte = upstream == Upstream::FirstByte;
                 self.forward(packet, command, Then::Cut { at_first_byte }, None);
             }
+            Fault::Undone => self.to_client.push(NOTHING_CHANGED.to_vec()),
             Fault::HoldReply(hold) => self.forward(packet, command, Then::Hold(hold), None),
             Fault::TruncateReply => self.forward(packet, command, Then::Truncate, None),
             Fault::HoldCommand(hold) => {

@@ -26,6 +26,9 @@ pub enum Fault {
     Truncate,
     /// Lets the server run the command, hands half of the reply's bytes to the client, and closes both sides.
     TruncateReply,
+    /// The server never sees the command; the client is told that it was carried out, and changed no row. So MariaDB
+    /// may acknowledge a statement that it undid.
+    Undone,
 }
 
 /// How long [`Fault::CutAfter`] keeps the server's side open. The client's side closes at the same moment.
@@ -51,6 +54,7 @@ pub enum FaultKind {
     Reset,
     Truncate,
     TruncateReply,
+    Undone,
 }
 
 impl Fault {
@@ -66,6 +70,7 @@ impl Fault {
             Self::Reset => FaultKind::Reset,
             Self::Truncate => FaultKind::Truncate,
             Self::TruncateReply => FaultKind::TruncateReply,
+            Self::Undone => FaultKind::Undone,
         })
     }
 }
