@@ -248,11 +248,10 @@ const OBSTACLES: [Obstacle; 6] = [
 impl Obstacle {
     async fn is_told(&self) {
         let database = TestDatabase::new().await;
-        // Each request waits for its end; longer than a machine may stand still.
-        let time = Duration::from_secs(12);
+        // Each request waits for its end; a packet has longer than a machine may stand still.
         let builder = LockClient::builder(options(&database.url))
-            .packet_timeout(time)
-            .request_timeout(time);
+            .packet_timeout(Duration::from_secs(4))
+            .request_timeout(Duration::from_secs(12));
         let (client, fresh) = (connected(builder.clone()).await, connected(builder).await);
         // Each name has its lane, and each lane a row.
         for name in 0..8 {
