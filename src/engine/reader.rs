@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Shared;
 use super::backoff::Backoff;
+use super::lane::{MAX_ROWS, room};
 use super::session::Session;
 use crate::clock::Moment;
 use crate::error::Error;
@@ -77,7 +78,7 @@ pub(crate) async fn read(shared: Arc<Shared>, mut readings: mpsc::UnboundedRecei
             Some(Reading::Look(look)) => {
                 let mut rows = look.keys.len();
                 let mut batch = vec![look];
-                while rows < super::lane::MAX_ROWS
+                while rows < MAX_ROWS
                     && let Ok(reading) = readings.try_recv()
                 {
                     match reading {
@@ -197,6 +198,18 @@ async fn answer(shared: &Shared, session: &mut Option<Session>, mut batch: Vec<L
     }
 }
 
+/// How many of the first rows fit into a query of `room` bytes.
+fn fitting(rows: &[RowOperation], room: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |row: &&RowOperation| {
+        bytes += row.weight();
+        bytes <= room
+    };
+    let fitting = rows.iter().take(MAX_ROWS).take_while(fits).count();
+    // A single row always does.
+    fitting.max(1)
+}
+
 async fn query(
     shared: &Shared,
     session: &mut Option<Session>,
@@ -207,7 +220,10 @@ async fn query(
         server_now: 0,
         rows: Vec::with_capacity(rows.len()),
     };
-    for rows in rows.chunks(super::lane::MAX_ROWS) {
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let (rows, behind) = rest.split_at(fitting(rest, room(session.max_packet)));
+        rest = behind;
         let sent = Moment::now();
         let text = session.query(packet::read(rows, session.dialect)).await?;
         let reply = text
