@@ -227,9 +227,7 @@ impl Lane {
     }
 
     fn limits(&self) -> Limits {
-        let bytes = self
-            .max_packet
-            .map_or(MAX_BYTES, |max_packet| (max_packet / 2).min(16 * MAX_BYTES));
+        let bytes = self.max_packet.map_or(MAX_BYTES, room);
         let rows = match self.mode {
             Mode::Wait if !self.glance => 1,
             _ => MAX_ROWS,
@@ -646,6 +644,11 @@ impl Lane {
         }
         Ok(())
     }
+}
+
+/// How many bytes a packet may be estimated at on a server that takes `max_packet`.
+pub(super) fn room(max_packet: usize) -> usize {
+    (max_packet / 2).min(16 * MAX_BYTES)
 }
 
 /// When a packet ran whose rows are judged.

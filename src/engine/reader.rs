@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Shared;
 use super::backoff::Backoff;
+use super::lane::{MAX_ROWS, room};
 use super::pool::Connection;
 use crate::clock::Moment;
 use crate::error::Error;
@@ -78,7 +79,7 @@ pub(crate) async fn read(shared: Arc<Shared>, mut readings: mpsc::UnboundedRecei
             Some(Reading::Look(look)) => {
                 let mut rows = look.keys.len();
                 let mut batch = vec![look];
-                while rows < super::lane::MAX_ROWS
+                while rows < MAX_ROWS
                     && let Ok(reading) = readings.try_recv()
                 {
                     match reading {
@@ -201,6 +202,18 @@ async fn answer(shared: &Shared, session: &mut Option<Connection>, mut batch: Ve
     }
 }
 
+/// How many of the first rows fit into a query of `room` bytes.
+fn fitting(rows: &[RowOperation], room: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |row: &&RowOperation| {
+        bytes += row.weight();
+        bytes <= room
+    };
+    let fitting = rows.iter().take(MAX_ROWS).take_while(fits).count();
+    // A single row always does.
+    fitting.max(1)
+}
+
 async fn query(
     shared: &Shared,
     session: &mut Option<Connection>,
@@ -211,7 +224,10 @@ async fn query(
         server_now: 0,
         rows: Vec::with_capacity(rows.len()),
     };
-    for rows in rows.chunks(super::lane::MAX_ROWS) {
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let (rows, behind) = rest.split_at(fitting(rest, room(session.max_packet)));
+        rest = behind;
         let sent = Moment::now();
         let read = packet::read(rows, session.dialect);
         let text = session.query(format!("{read};COMMIT")).await?;

@@ -100,7 +100,8 @@ pub async fn connected(builder: LockClientBuilder) -> LockClient {
 }
 
 /// A plain connection. On a server with hostile defaults it commits each statement by itself and reads as usual, which the
-/// tests' own statements are written for; the server's SQL mode stays.
+/// tests' own statements are written for; the server's SQL mode stays, but for ORACLE, which does not know the `BEGIN` with
+/// which sqlx begins a transaction.
 pub async fn connect(url: &str) -> MySqlConnection {
     let options: MySqlConnectOptions = url.parse().expect("a URL");
     let mut connection = options
@@ -109,7 +110,8 @@ pub async fn connect(url: &str) -> MySqlConnection {
         .await
         .expect("connects");
     if std::env::var_os("TAG_LOCK_SERVER_DEFAULTS").is_some() {
-        let usual = "SET autocommit=1; SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
+        let usual = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+             SET autocommit=1,sql_mode=REPLACE(@@sql_mode,'ORACLE,','')";
         run(&mut connection, usual).await;
     }
     connection
