@@ -144,7 +144,7 @@ async fn record(database: &Database) -> Result<(Vec<String>, Packet)> {
     println!("numbered:   {last}");
     let opening = of_lane()
         .filter_map(|one| one.sql.as_deref())
-        .flat_map(|sql| statements(sql))
+        .flat_map(statements)
         .filter(|sql| sql.starts_with("SET SESSION") || sql.starts_with("PREPARE"))
         .collect();
     Ok((opening, Packet::of(before, last)?))
