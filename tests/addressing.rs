@@ -353,9 +353,8 @@ async fn plans(rows: usize, batch: usize) {
         // The decision; acquire, release, renewal, release by force, want, counter; creation; stripes.
         "@tag_lock_granted,@tag_lock_rows FROM v STRAIGHT_JOIN t_tag_lock t ",
         "@tag_lock_granted,@tag_lock_rows FROM t_tag_lock t ",
-        // A single row, several.
+        // A single row.
         "INSERT INTO t_tag_lock (lock_name,kind,slot) SELECT _utf8mb4",
-        "INSERT INTO t_tag_lock (lock_name,kind,slot) WITH v(",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.fence=GREATEST(",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.fence=1",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.deadline=GREATEST(",

@@ -44,6 +44,8 @@ pub(super) const ROW_WAIT: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A stripe that is stuck this often in a row is somebody's who hangs: the batch goes round it.
 const STUCK: u32 = 2;
+/// A batch that is undone this often in a row is halved each time: one of its operations may be the reason.
+const UNDONE: u32 = 8;
 
 /// For how many packets requests queue at a stripe after one that found others at its row: they come again.
 const CROWDED: u8 = 64;
@@ -76,6 +78,8 @@ pub(crate) struct Lane {
     conflicts: Backoff,
     /// How often in a row a stripe was waited for in vain.
     stuck: u32,
+    /// How often in a row a packet was undone for another reason than a lock that it waited for.
+    undone: u32,
     /// By stripe: in how many more packets requests queue.
     crowded: [u8; STRIPES as usize],
     /// Why there is no connection, as long as there is none.
@@ -109,6 +113,7 @@ impl Lane {
             connecting: Backoff::connecting(),
             conflicts: Backoff::conflict(),
             stuck: 0,
+            undone: 0,
             crowded: [0; STRIPES as usize],
             cause: None,
             rows: Vec::new(),
@@ -351,6 +356,7 @@ impl Lane {
                 self.connecting.reset();
                 self.conflicts.reset();
                 self.stuck = 0;
+                self.undone = 0;
                 self.cause = None;
                 telemetry::batch(rows.len(), Moment::now().since(sent));
                 match text.and_then(|text| Reply::decode(&text, rows.len())) {
@@ -548,13 +554,25 @@ impl Lane {
                 if waited && matches!(self.cause, Some(Error::Locked { whole: false, .. })) {
                     // The lane's own row: another one may be free.
                     self.registration = None;
-                } else if waited && self.cause.is_none() && self.mode == Mode::Skip {
+                } else if waited
+                    && !matches!(self.cause, Some(Error::Locked { .. }))
+                    && self.mode == Mode::Skip
+                {
                     self.stuck += 1;
                     if self.stuck >= STUCK {
                         // Somebody holds a stripe and does not let go. Aside, each waits for its own row, or for its own
                         // stripe if the row is missing.
                         self.shared.aside.join(batch, false);
                         return Attempt::Done;
+                    }
+                }
+                if !waited {
+                    self.undone += 1;
+                    if self.undone >= UNDONE {
+                        // Whoever's time ends is told why; and one of them may be the reason.
+                        self.cause = Some(Error::from_sqlx(error));
+                        let rest = batch.split_off(batch.len().div_ceil(2));
+                        self.put_back(rest);
                     }
                 }
                 Attempt::Again(batch)

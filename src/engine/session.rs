@@ -31,6 +31,9 @@ pub(crate) struct Session {
     pub(crate) spent: bool,
 }
 
+/// The pause before a session is opened again that met the server's limit for a statement.
+const AGAIN: Duration = Duration::from_millis(5);
+
 /// Why a packet has no reply.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -64,7 +67,9 @@ impl Session {
         loop {
             match Self::attempt(&options, commit, limit).await {
                 // The server's limit for a statement holds until the settings are made, and a busy machine may exceed it.
-                Err(error) if is_statement_timeout(&error) && start.elapsed() < limit => {}
+                Err(error) if is_statement_timeout(&error) && start.elapsed() < limit => {
+                    tokio::time::sleep(AGAIN).await;
+                }
                 result => return result,
             }
         }

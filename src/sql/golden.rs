@@ -278,7 +278,7 @@ fn mark(packet: &Packet) -> Option<String> {
     match packet.proof {
         Proof::Mark(mark) => Some(mark.to_string()),
         Proof::Result(_) => {
-            let (_, behind) = packet.sql.split_once("SET wait_timeout=IF(@")?;
+            let (_, behind) = packet.sql.split_once("SET completion_type=IF(@")?;
             let (_, mark) = behind.split_once('=')?;
             let digits = mark.find(|c: char| !c.is_ascii_digit())?;
             Some(mark[..digits].to_owned())

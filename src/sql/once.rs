@@ -56,7 +56,8 @@ impl Script<'_> {
             list.all().query(script, query);
         });
         self.require_mark("@tag_lock_once");
-        self.change(|script| {
+        // A counter may have been locked when the ids were counted, and be free now: then there are more.
+        self.change_at_least("LEAST(ROW_COUNT(),2*@tag_lock_ids)", |script| {
             script.varies();
             script.push("UPDATE (");
             list.all().query(

@@ -171,7 +171,7 @@ proptest! {
             (Proof::Result(first), Proof::Result(result)) => {
                 prop_assert!(!mariadb && first == result + preparing && result == commit);
                 let check = &statements[commit - 1];
-                prop_assert!(check.starts_with("SET wait_timeout=IF(@"), "{}", check);
+                prop_assert!(check.starts_with("SET completion_type=IF(@"), "{}", check);
             }
             (Proof::Mark(first), Proof::Mark(mark)) => {
                 prop_assert!(mariadb && first != mark);

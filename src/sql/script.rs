@@ -20,8 +20,10 @@
 //! - A statement that changes rows that exist is an `INSERT … ON DUPLICATE KEY UPDATE` or a joined `UPDATE`: `ROW_COUNT()` tells how
 //!   many rows it changed ([`Script::change`]), and the sum of all must be what was decided.
 //!
+//! - Each packet begins with what it counts unset, so that no figure of an earlier one is taken for its own.
+//!
 //! MariaDB checks in an `IF` of the compound statement. On MySQL, which is not known to lie, an assignment that the server
-//! refuses ends the packet.
+//! refuses in every `sql_mode` ends the packet: `completion_type` is `NO_CHAIN` already, and never `undone`.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -62,8 +64,8 @@ static NEXT_MARK: LazyLock<AtomicU64> =
 const CHANGED: &str = "@tag_lock_changed";
 /// The mark of the packet that has locked its stripes.
 const LOCKED: &str = "@tag_lock_locked";
-/// How many stripes it has locked.
-pub(super) const STRIPES: &str = "@tag_lock_stripes";
+/// How many stripes it has locked: the aggregate makes one row of them.
+const STRIPES: &str = "@tag_lock_stripes";
 
 /// A text of several statements while it is written.
 pub(super) struct Script<'p> {
@@ -90,8 +92,8 @@ struct Check {
     conditions: String,
     /// What `ROW_COUNT()` of all statements that change rows must come to, as a sum.
     changes: String,
-    /// The last statement was one that changed rows: its `ROW_COUNT()` is not in [`CHANGED`] yet.
-    uncounted: bool,
+    /// What the last statement adds to [`CHANGED`], if it changed rows.
+    uncounted: Option<&'static str>,
     /// [`CHANGED`] is this packet's.
     counted: bool,
     /// The last statement gave the batch its number, and must have changed the lane's row.
@@ -118,10 +120,10 @@ impl Check {
         }
         let changes = std::mem::take(&mut self.changes);
         match (self.counted, self.uncounted) {
-            (true, true) => self.require(format_args!("{CHANGED}+ROW_COUNT()={changes}")),
-            (true, false) => self.require(format_args!("{CHANGED}={changes}")),
-            (false, true) => self.require(format_args!("ROW_COUNT()={changes}")),
-            (false, false) => {}
+            (true, Some(last)) => self.require(format_args!("{CHANGED}+{last}={changes}")),
+            (true, None) => self.require(format_args!("{CHANGED}={changes}")),
+            (false, Some(last)) => self.require(format_args!("{last}={changes}")),
+            (false, None) => {}
         }
         debug_assert!(!self.conditions.is_empty(), "a packet checks something");
         self.conditions
@@ -144,9 +146,13 @@ impl<'p> Script<'p> {
             script.push("BEGIN NOT ATOMIC ");
             script.opening = script.sql.len();
         }
-        if !dialect.bounds_idle_transactions() {
-            script.statement(|script| script.push("SET wait_timeout=1"));
-        }
+        // What an earlier packet has counted is of no account; `ROW_COUNT()` becomes 0 as well.
+        script.statement(|script| {
+            script.push(&format!("SET {CHANGED}=NULL"));
+            if !dialect.bounds_idle_transactions() {
+                script.push(",wait_timeout=1");
+            }
+        });
         script
     }
 
@@ -185,7 +191,7 @@ impl<'p> Script<'p> {
         } else {
             let _ = write!(
                 self.sql,
-                ";SET wait_timeout=IF({check},1,NULL);COMMIT;SELECT {answer}"
+                ";SET completion_type=IF({check},'NO_CHAIN','undone');COMMIT;SELECT {answer}"
             );
             Proof::Result(self.results + 1)
         };
@@ -259,11 +265,11 @@ impl<'p> Script<'p> {
     /// Writes a statement that the server answers with one word, which a compound statement swallows.
     pub(super) fn statement(&mut self, write: impl FnOnce(&mut Self)) {
         debug_assert!(!self.check.numbered, "who checks the lane's row comes next");
-        if std::mem::take(&mut self.check.uncounted) {
+        if let Some(last) = self.check.uncounted.take() {
             let sum = if std::mem::replace(&mut self.check.counted, true) {
-                format!("SET {CHANGED}={CHANGED}+ROW_COUNT()")
+                format!("SET {CHANGED}={CHANGED}+{last}")
             } else {
-                format!("SET {CHANGED}=ROW_COUNT()")
+                format!("SET {CHANGED}={last}")
             };
             self.count_result();
             self.write(|script| script.push(&sum));
@@ -275,7 +281,13 @@ impl<'p> Script<'p> {
     /// Writes a statement that changes rows that exist: its `ROW_COUNT()` counts.
     pub(super) fn change(&mut self, write: impl FnOnce(&mut Self)) {
         self.statement(write);
-        self.check.uncounted = true;
+        self.check.uncounted = Some("ROW_COUNT()");
+    }
+
+    /// As [`Self::change`], of a statement that decides anew, and so may change more than was counted before it: `most` counts.
+    pub(super) fn change_at_least(&mut self, most: &'static str, write: impl FnOnce(&mut Self)) {
+        self.statement(write);
+        self.check.uncounted = Some(most);
     }
 
     /// Commits only if the sum of `ROW_COUNT()` of all changes is the sum of what is expected. (An upsert counts a row that it

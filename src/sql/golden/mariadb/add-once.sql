@@ -20,6 +20,8 @@ INSERT INTO t_tag_lock_lane (id,seq,modify_time)
   ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',CONCAT(@tag_lock_granted,';',@tag_lock_rows))';
 
 BEGIN NOT ATOMIC
+SET @tag_lock_changed=NULL;
+
 EXECUTE tag_lock_0
   USING x'd93244e7b08131ef10eda16a07176275',
     42;
@@ -65,7 +67,7 @@ UPDATE (SELECT o.lock_name AS n,t.lock_name AS c,x'0fc89f8ae19394b48debd6353bb9a
     u.deadline=k.e,
     u.modify_time=UTC_TIMESTAMP(6);
 
-SET @tag_lock_changed=ROW_COUNT();
+SET @tag_lock_changed=LEAST(ROW_COUNT(),2*@tag_lock_ids);
 
 EXECUTE tag_lock_1
   USING 0,

@@ -1,4 +1,6 @@
 BEGIN NOT ATOMIC
+SET @tag_lock_changed=NULL;
+
 SELECT :mark,
     COUNT(*)
   INTO @tag_lock_locked,

@@ -1,4 +1,5 @@
-SET wait_timeout=1;
+SET @tag_lock_changed=NULL,
+    wait_timeout=1;
 
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
   VALUES (x'd93244e7b08131ef10eda16a07176275',42,UTC_TIMESTAMP(6))
@@ -48,7 +49,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.description=_utf8mb4 x'6e696768746c79',
     t_tag_lock.held_by=_utf8mb4 x'7765622d312f34373131';
 
-SET wait_timeout=IF(@tag_lock_locked=:mark AND @tag_lock_decided=:mark AND ROW_COUNT()=2*(@tag_lock_granted<>''),1,NULL);
+SET completion_type=IF(@tag_lock_locked=:mark AND @tag_lock_decided=:mark AND ROW_COUNT()=2*(@tag_lock_granted<>''),'NO_CHAIN','undone');
 
 COMMIT;
 

@@ -1,4 +1,5 @@
-SET wait_timeout=1;
+SET @tag_lock_changed=NULL,
+    wait_timeout=1;
 
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
   VALUES (x'd93244e7b08131ef10eda16a07176275',42,UTC_TIMESTAMP(6))
@@ -46,7 +47,7 @@ UPDATE (SELECT o.lock_name AS n,t.lock_name AS c,x'0fc89f8ae19394b48debd6353bb9a
     u.deadline=k.e,
     u.modify_time=UTC_TIMESTAMP(6);
 
-SET @tag_lock_changed=ROW_COUNT();
+SET @tag_lock_changed=LEAST(ROW_COUNT(),2*@tag_lock_ids);
 
 SELECT CONCAT(@tag_lock_rows,',',COALESCE(MAX(CONCAT_WS(' ',0,t.status,t.holder=x'0fc89f8ae19394b48debd6353bb9ad33',t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),'')),
     :mark
@@ -61,7 +62,7 @@ INSERT INTO t_tag_lock_lane (id,seq,modify_time)
   VALUES (x'd93244e7b08131ef10eda16a07176275',42,UTC_TIMESTAMP(6))
   ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',CONCAT(@tag_lock_granted,';',@tag_lock_rows));
 
-SET wait_timeout=IF(@tag_lock_decided=:mark AND @tag_lock_once=:mark AND @tag_lock_told=:mark AND @tag_lock_changed+ROW_COUNT()=2*@tag_lock_ids+2,1,NULL);
+SET completion_type=IF(@tag_lock_decided=:mark AND @tag_lock_once=:mark AND @tag_lock_told=:mark AND @tag_lock_changed+ROW_COUNT()=2*@tag_lock_ids+2,'NO_CHAIN','undone');
 
 COMMIT;
 

@@ -1,4 +1,5 @@
-SET wait_timeout=1;
+SET @tag_lock_changed=NULL,
+    wait_timeout=1;
 
 DELETE u
   FROM (SELECT id FROM t_tag_lock_lane WHERE id=x'd93244e7b08131ef10eda16a07176275' AND TIMESTAMPDIFF(MICROSECOND,modify_time,UTC_TIMESTAMP(6))>=86400000000 LIMIT 1 FOR UPDATE SKIP LOCKED) k
@@ -10,7 +11,7 @@ SELECT :mark,
   INTO @tag_lock_purged,
     @tag_lock_deleted;
 
-SET wait_timeout=IF(@tag_lock_purged=:mark,1,NULL);
+SET completion_type=IF(@tag_lock_purged=:mark,'NO_CHAIN','undone');
 
 COMMIT;
 

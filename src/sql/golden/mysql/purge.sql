@@ -1,4 +1,5 @@
-SET wait_timeout=1;
+SET @tag_lock_changed=NULL,
+    wait_timeout=1;
 
 SELECT :mark,
     COUNT(*)
@@ -35,7 +36,7 @@ SELECT :mark,
   INTO @tag_lock_purged,
     @tag_lock_deleted;
 
-SET wait_timeout=IF(@tag_lock_locked=:mark AND @tag_lock_purged=:mark AND @tag_lock_changed=2,1,NULL);
+SET completion_type=IF(@tag_lock_locked=:mark AND @tag_lock_purged=:mark AND @tag_lock_changed=2,'NO_CHAIN','undone');
 
 COMMIT;
 

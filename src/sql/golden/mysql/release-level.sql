@@ -1,4 +1,5 @@
-SET wait_timeout=1;
+SET @tag_lock_changed=NULL,
+    wait_timeout=1;
 
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
   VALUES (x'd93244e7b08131ef10eda16a07176275',42,UTC_TIMESTAMP(6))
@@ -41,7 +42,7 @@ INSERT INTO t_tag_lock_lane (id,seq,modify_time)
   VALUES (x'd93244e7b08131ef10eda16a07176275',42,UTC_TIMESTAMP(6))
   ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',CONCAT(@tag_lock_granted,';',@tag_lock_rows));
 
-SET wait_timeout=IF(@tag_lock_decided=:mark AND @tag_lock_changed+ROW_COUNT()=2*(@tag_lock_granted<>'')+2,1,NULL);
+SET completion_type=IF(@tag_lock_decided=:mark AND @tag_lock_changed+ROW_COUNT()=2*(@tag_lock_granted<>'')+2,'NO_CHAIN','undone');
 
 COMMIT;
 

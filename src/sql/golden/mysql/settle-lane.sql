@@ -1,4 +1,5 @@
-SET wait_timeout=1;
+SET @tag_lock_changed=NULL,
+    wait_timeout=1;
 
 INSERT INTO t_tag_lock_lane (id,seq,results,modify_time)
   VALUES (x'd93244e7b08131ef10eda16a07176275',42,'42;gone',UTC_TIMESTAMP(6))
@@ -15,7 +16,7 @@ SELECT :mark,
   AND seq>=42
   FOR UPDATE;
 
-SET wait_timeout=IF(@tag_lock_settled=:mark,1,NULL);
+SET completion_type=IF(@tag_lock_settled=:mark,'NO_CHAIN','undone');
 
 COMMIT;
 
