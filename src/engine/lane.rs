@@ -404,8 +404,8 @@ impl Lane {
         }
     }
 
-    /// What found its row locked, and has not queued for it, has changed nothing and runs again before all others; what comes after
-    /// it queues at once. Gives back the others, each with its row.
+    /// An operation that did not queue at its stripe, and whose row the server skipped as locked, has changed nothing: the lane runs it again
+    /// before all others, and lets what comes for this stripe queue at once. Gives back the others, each with its row.
     fn pass_on(
         &mut self,
         batch: Vec<Group>,

@@ -35,7 +35,7 @@ pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// longest pause between two looks.
 const GIVE_WAY: Duration = Duration::from_millis(150);
 /// A wish for which a process gave way this often, and nobody came, is one that somebody has had: its own, or that
-/// of a process that has stopped to wait.
+/// of a process that no longer waits.
 const UNANSWERED: u32 = 3;
 /// A later wish is later by more than this: what the server and the answer's way may differ by.
 const LATER: Duration = Duration::from_millis(100);

@@ -191,7 +191,7 @@ impl Verb {
     }
 }
 
-/// Says for each of `verbs` what `say` says; what it says nothing of is `otherwise`.
+/// One expression for several verbs: for each of them what `say` gives, and `otherwise` for those for which it gives nothing.
 fn by_verb(verbs: &[Verb], say: impl Fn(Verb) -> Option<String>, otherwise: &str) -> String {
     let said: Vec<Option<String>> = verbs.iter().map(|verb| say(*verb)).collect();
     match said.first() {

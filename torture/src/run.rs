@@ -66,6 +66,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         resource: resource.address(),
         patience_ms: u64::try_from(patience(&servers, faults.is_empty()).as_millis())?,
         leases_exclude: !steps_server_clock,
+        reads_are_current: servers.topology != Topology::AllWrite || servers.nodes.len() == 1,
     };
     setup.write(&directory)?;
     fs::write(Setup::shared(&directory), [])?;

@@ -130,6 +130,8 @@ pub struct Setup {
     pub patience_ms: u64,
     /// Whether plain leases exclude: not when the server's clock is stepped.
     pub leases_exclude: bool,
+    /// Whether a read shows what others have committed: not where each worker reads from a server of its own.
+    pub reads_are_current: bool,
 }
 
 impl Setup {

@@ -84,14 +84,16 @@ impl Fault for KillQuery {
     }
 }
 
-/// The sessions of a database that run something, and what.
+/// The sessions of a database that run something, and what. Not those of the server itself: a member of a group whose applier is killed
+/// leaves the group.
 async fn running(
     administrator: &mut MySqlConnection,
     database: &str,
 ) -> Result<Vec<(u64, &'static str)>, sqlx::Error> {
     let sql = format!(
         "SELECT CAST(ID AS UNSIGNED), COALESCE(LEFT(INFO, 2000), '') FROM information_schema.PROCESSLIST \
-         WHERE DB = '{database}' AND COMMAND IN ('Query', 'Execute', 'Prepare') AND ID <> CONNECTION_ID()"
+         WHERE DB = '{database}' AND COMMAND IN ('Query', 'Execute', 'Prepare') AND ID <> CONNECTION_ID() \
+         AND USER NOT IN ('system user', 'event_scheduler')"
     );
     let query = sqlx::raw_sql(AssertSqlSafe(sql));
     let rows = within(query.fetch_all(administrator)).await?;

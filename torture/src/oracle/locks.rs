@@ -187,8 +187,10 @@ fn releases(history: &History<'_>, findings: &mut Findings) {
     if users.any(|user| Some(user) != first) {
         return;
     }
-    let shortest = history.holds.iter().map(|hold| hold.ttl).min();
-    let at_once = shortest.unwrap_or_default() / 4;
+    let ttls = || history.holds.iter().map(|hold| hold.ttl);
+    let at_once = ttls().min().unwrap_or_default() / 4;
+    // A lease that was not released, and is not renewed any more, ends by then: what refuses the lock later is something else.
+    let longest = ttls().max().unwrap_or_default();
     // From when on, and until when, the task may have the lock.
     let mut claims: Vec<(u64, u64)> = Vec::new();
     for hold in &history.holds {
@@ -219,7 +221,9 @@ fn releases(history: &History<'_>, findings: &mut Findings) {
         // Each release once, however often the lock was refused after it.
         if released != found
             && record.returned - record.invoked < at_once
-            && let Some(released) = released.filter(|released| *released < record.invoked)
+            && let Some(released) = released.filter(|released| {
+                *released < record.invoked && record.invoked - *released < longest
+            })
         {
             found = Some(released);
             findings.add(
