@@ -35,8 +35,8 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// A client for locks and counters. Cheap to clone; all clones share their connections.
 ///
-/// It opens connections of its own, two for its lanes and one to read, and for moments a few more: an
-/// application whose pool is exhausted can still renew its locks. Where the account may have a few only
+/// It opens connections of its own, two for its lanes and one to read, and for moments a few more, never more than twice its
+/// lanes and twelve: an application whose pool is exhausted can still renew its locks. Where the account may have a few only
 /// (`max_user_connections`), it takes at most half of them, and where it gets fewer than it wants, its lanes share what they
 /// have: one is enough.
 #[derive(Clone)]

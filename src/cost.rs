@@ -9,7 +9,7 @@ use allocation_counter::measure;
 use crate::name::Name;
 use crate::sql::dialect::Dialect;
 use crate::sql::operation::{Acquire, Operation, Release, RowKey, Want};
-use crate::sql::packet::{self, Batch, Mode, RowOperation};
+use crate::sql::packet::{self, Batch, Mode, RowOperation, Stripes};
 use crate::sql::prepared::Prepared;
 use crate::sql::reply::Reply;
 use crate::sql::script::{Packet, Proof};
@@ -28,7 +28,7 @@ fn rows(number: usize, operation: impl Fn() -> Operation) -> Vec<RowOperation> {
             key: RowKey::lock(Name::new(&format!("order:{number:08}")).expect("a name")),
             operation: operation(),
             create: false,
-            queue: false,
+            stripes: Stripes::None,
         })
         .collect()
 }
@@ -39,6 +39,8 @@ fn acquire() -> Operation {
         ttl: 30_000_000,
         block: 65_536,
         level: None,
+        gives_way: true,
+        queues: false,
         description: Arc::from("nightly report"),
         held_by: Arc::from("web-1/4711"),
     })

@@ -65,6 +65,15 @@ pub enum Error {
         /// The name of the lock or counter.
         name: String,
     },
+    /// The client had more requests than the server carried out within the request's time limit. Nothing was changed.
+    #[error(
+        "the request on {name:?} was not sent in time, since too many others came before it: ask for less at once, or give \
+         requests more time (request_timeout)"
+    )]
+    Overloaded {
+        /// The name of the lock or counter.
+        name: String,
+    },
     /// Somebody keeps one of the library's tables locked, or rows in it, for longer than the request's time limit.
     #[error("{}", locked(table, *whole))]
     Locked {

@@ -17,6 +17,7 @@ mod schema;
 mod sql;
 mod stripe;
 mod telemetry;
+mod timing;
 mod token;
 mod touched;
 mod transaction;

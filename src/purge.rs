@@ -19,11 +19,10 @@ use crate::sql::script::Packet;
 use crate::sql::server_error::Meaning;
 use crate::sql::session::Commit;
 use crate::stripe::Stripe;
+use crate::timing::LANE_AGE;
 
 /// Younger rows stay: a client may have made sure of them for a transaction of its caller's.
 const MIN_AGE: Duration = Duration::from_secs(3_600);
-/// Lanes stay for at least a day: a packet of theirs may still be on its way.
-const LANE_AGE: Duration = Duration::from_secs(86_400);
 /// How many rows one query looks at.
 const PAGE: u32 = 2_000;
 /// How many rows one step deletes: it holds their stripes for one packet.

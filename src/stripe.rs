@@ -40,6 +40,48 @@ impl fmt::Display for Stripe {
     }
 }
 
+/// Some of the stripes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StripeSet(u128);
+
+// A bit for each.
+const _: () = assert!(STRIPES <= u128::BITS);
+
+impl StripeSet {
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    pub(crate) fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// Whether both have one.
+    pub(crate) fn meets(self, others: Self) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    pub(crate) fn contains(self, stripe: Stripe) -> bool {
+        self.0 & (1 << stripe.0) != 0
+    }
+
+    /// In the order in which every packet locks them.
+    pub(crate) fn iter(self) -> impl Iterator<Item = Stripe> {
+        Stripe::all().filter(move |stripe| self.contains(*stripe))
+    }
+}
+
+impl FromIterator<Stripe> for StripeSet {
+    fn from_iter<I: IntoIterator<Item = Stripe>>(stripes: I) -> Self {
+        let bit = |set, stripe: Stripe| set | 1 << stripe.0;
+        Self(stripes.into_iter().fold(0, bit))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,15 +21,15 @@ use crate::clock::{Moment, micros};
 use crate::counter::Counter;
 use crate::engine::request::Request;
 use crate::error::Error;
-use crate::lock::{LockGuard, WANT};
+use crate::lock::LockGuard;
 use crate::name::Name;
 use crate::sql::operation::{Operation, RowKey, Touch};
-use crate::sql::reply::RowState;
 use crate::sql::server_error::{
     CHECKREAD, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, QUERY_INTERRUPTED, STATEMENT_TIMEOUT, UNKNOWN_ERROR,
     code_of,
 };
 use crate::sql::transaction::{self, Change, Verdict};
+use crate::timing::WANT;
 use crate::touched::YOUNG;
 
 /// A lock that belongs to the caller's transaction: its commit, its rollback, or the end of its
@@ -178,7 +178,7 @@ impl LockClient {
     ) -> Result<Option<TransactionLock>, Error> {
         let key = RowKey::lock(Name::new(name)?);
         self.touch(&key).await?;
-        if !self.is_free(&key).await? {
+        if !self.is_free(&key, true).await? {
             return Ok(None);
         }
         match self
@@ -215,7 +215,8 @@ impl LockClient {
         }
     }
 
-    async fn is_free(&self, key: &RowKey) -> Result<bool, Error> {
+    /// Whether no lease holds the lock; if it `gives_way`, also whether nobody has waited for it when it became free a moment ago.
+    async fn is_free(&self, key: &RowKey, gives_way: bool) -> Result<bool, Error> {
         let seen = self.engine().look(vec![key.clone()]).await?;
         let row = seen.first().copied().flatten();
         if row.is_none() {
@@ -223,14 +224,18 @@ impl LockClient {
             self.touched().forget(key);
             self.touch(key).await?;
         }
-        Ok(row.as_ref().is_none_or(RowState::is_free))
+        Ok(row
+            .as_ref()
+            .is_none_or(|row| row.is_free() && !(gives_way && row.is_promised())))
     }
 
     async fn wait_until_free(&self, key: &RowKey) -> Result<(), Error> {
         let end = Moment::now().after(self.engine().request_limit());
         let mut pause = std::time::Duration::from_millis(1);
         let mut wanted = Moment::now();
-        while !self.is_free(key).await? {
+        let mut waits = false;
+        while !self.is_free(key, !waits).await? {
+            waits = true;
             if end.has_passed() {
                 return Err(self.timed_out(&key.name).await);
             }

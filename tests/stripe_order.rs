@@ -9,7 +9,6 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -86,44 +85,48 @@ async fn shuffled_batches_of_all_stripes_do_not_deadlock() {
     database.remove().await;
 }
 
+/// A hundred new names travel together, each of another stripe, and one of those is held: nobody else waits for it, and whoever waits
+/// for it holds no other.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_that_waits_holds_lower_stripes_only() {
+async fn who_waits_for_a_stripe_waits_alone_and_holds_no_other() {
     const HELD: usize = 50;
     let database = TestDatabase::new().await;
     let client = one_lane(&database).await;
     // The lane is open; the rows are to be created.
     client.counter("other").add(1).await.unwrap();
     let mut names = names();
+    names.shuffle(&mut rand::rng());
+    let (held, free): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| stripe_of(name) == HELD);
+    assert!(!held.is_empty() && free.len() >= STRIPES - 1);
     let mut foreign = database.connection().await;
-    let looker = Mutex::new(database.connection().await);
     run(&mut foreign, "START TRANSACTION").await;
     assert!(is_free(&mut foreign, HELD).await);
-    let adding = tokio::spawn(async move {
-        names.shuffle(&mut rand::rng());
-        add_all(&client, &names).await;
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { add_all(&client, &held).await }
     });
-    let seen = AtomicUsize::new(0);
-    eventually(
-        "the batch holds lower stripes, and none above",
-        async || {
-            let (mut looker, mut lower, mut higher) = (looker.lock().await, 0, 0);
-            for stripe in (0..STRIPES).filter(|stripe| *stripe != HELD) {
-                let locked = usize::from(!is_free(&mut looker, stripe).await);
-                let side = if stripe < HELD {
-                    &mut lower
-                } else {
-                    &mut higher
-                };
-                *side += locked;
-            }
-            seen.store(lower, Ordering::Relaxed);
-            lower > 0 && higher == 0
-        },
-    )
+    // They are created meanwhile.
+    add_all(&client, &free).await;
+    let looker = Mutex::new(database.connection().await);
+    let waits = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{}' AND command = 'Query' \
+         AND info LIKE '%kind=0%FOR UPDATE%' AND id <> CONNECTION_ID()",
+        database.name
+    );
+    eventually("a packet waits for its stripe", async || {
+        number(&mut *looker.lock().await, &waits).await > 0
+    })
     .await;
-    println!("while it waited for stripe {HELD}, the batch held {seen:?} lower ones");
+    for stripe in (0..STRIPES).filter(|stripe| *stripe != HELD) {
+        assert!(
+            is_free(&mut *looker.lock().await, stripe).await,
+            "{stripe} is held"
+        );
+    }
+    assert!(!waiting.is_finished(), "its stripe is held");
     run(&mut foreign, "ROLLBACK").await;
-    adding.await.unwrap();
+    waiting.await.unwrap();
     database.remove().await;
 }
 

@@ -4,6 +4,7 @@ use tokio::sync::oneshot;
 
 use super::queue::{Limits, Waiting};
 use super::request::{Member, Reply, Request};
+use super::stage::Waits;
 use crate::clock::Moment;
 use crate::cost::{allocations, at_most};
 use crate::name::Name;
@@ -12,13 +13,14 @@ use crate::sql::operation::RowKey;
 const LIMITS: Limits = Limits {
     rows: 1_024,
     bytes: 1 << 20,
+    together: false,
 };
 
 #[test]
 fn a_thousand_additions_to_one_counter_are_one_group() {
     let key = RowKey::counter(Name::new("clicks").expect("a name"));
     let (senders, _receivers): (Vec<_>, Vec<_>) = (0..1_000).map(|_| oneshot::channel()).unzip();
-    let mut waiting = Waiting::default();
+    let mut waiting = Waiting::new(Waits::Never);
     let (allocations, batch) = allocations(|| {
         for sender in senders {
             let request = Request::Add {

@@ -8,6 +8,7 @@ pub(crate) mod backoff;
 #[cfg(test)]
 mod cost;
 mod lane;
+mod link;
 pub(crate) mod outcome;
 mod pool;
 #[cfg(test)]
@@ -18,6 +19,8 @@ pub(crate) mod request;
 mod server_clock;
 pub(crate) mod session;
 mod settle;
+mod shared;
+mod stage;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,25 +28,22 @@ use std::time::Duration;
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use self::lane::Lane;
 use self::outcome::Answer;
-use self::pool::Pool;
 use self::queue::LaneQueue;
 use self::reader::{Look, Reading};
 use self::request::{Member, Reply, Request};
-use self::server_clock::ServerClock;
+use self::shared::Shared;
+use self::stage::Waits;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::sql::operation::RowKey;
-use crate::sql::packet::Mode;
-use crate::sql::reply::{self, RowState};
+use crate::sql::reply::RowState;
+use crate::timing::{LATE, LOCK_WAIT};
 
-/// How many connections may wait aside for rows that transactions hold.
-const ASIDE: usize = 2;
-/// How late a lane may be to say that a request's time is over.
-const LATE: Duration = Duration::from_secs(1);
+/// How many connections may wait for stripes, and how many for rows.
+const WAITING: usize = 2;
 /// How many requests may wait before a caller has to.
 const CAPACITY: usize = 65_536;
 
@@ -60,71 +60,6 @@ pub(crate) struct EngineOptions {
     pub(crate) request_limit: Duration,
 }
 
-/// What the engine's tasks share.
-pub(crate) struct Shared {
-    options: EngineOptions,
-    lanes: Vec<Arc<LaneQueue>>,
-    /// Operations whose rows are held by transactions.
-    aside: Arc<LaneQueue>,
-    pool: Arc<Pool>,
-    clock: ServerClock,
-    /// The engine takes no more requests; then, nothing runs any more.
-    closing: CancellationToken,
-    closed: CancellationToken,
-    runtime: tokio::runtime::Handle,
-    /// Lanes and settlements; then those that serve them.
-    tasks: Mutex<Vec<JoinHandle<()>>>,
-    helpers: Mutex<Vec<JoinHandle<()>>>,
-}
-
-impl Shared {
-    /// The lane of a row: two lanes of one process never want the same stripe, but for what is created aside.
-    fn lane_of(&self, key: &RowKey) -> &LaneQueue {
-        &self.lanes[key.stripe().index() % self.lanes.len()]
-    }
-
-    fn observe(&self, reply: &reply::Reply, sent: Moment) {
-        if let Some(step) = self.clock.observe(reply.server_now, sent, Moment::now()) {
-            tracing::warn!(
-                microseconds = step,
-                "the server's clock was stepped: leases without fencing are not safe across it"
-            );
-        }
-    }
-
-    /// Keeps the lanes from ending as long as something may still be put back.
-    fn hold(self: &Arc<Self>) -> Hold {
-        for queue in self.lanes.iter().chain([&self.aside]) {
-            queue.hold();
-        }
-        Hold(Arc::clone(self))
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let handle = self.runtime.spawn(task);
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.retain(|task| !task.is_finished());
-        tasks.push(handle);
-    }
-
-    fn spawn_helper(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let handle = self.runtime.spawn(task);
-        let mut helpers = self.helpers.lock().unwrap_or_else(PoisonError::into_inner);
-        helpers.push(handle);
-    }
-}
-
-/// A settlement that is under way.
-struct Hold(Arc<Shared>);
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        for queue in self.0.lanes.iter().chain([&self.0.aside]) {
-            queue.let_go();
-        }
-    }
-}
-
 /// The engine of one client.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
@@ -135,29 +70,16 @@ pub(crate) struct Engine {
 impl Engine {
     /// Starts the lanes on the current runtime.
     pub(crate) fn start(options: EngineOptions) -> Self {
-        let lanes = (0..options.lanes.max(1))
-            .map(|_| Arc::new(LaneQueue::default()))
-            .collect();
-        let most = pool::most(options.account_limit);
-        let pool = Pool::new(options.connect.clone(), options.packet_limit, most);
-        let shared = Arc::new(Shared {
-            options,
-            lanes,
-            aside: Arc::new(LaneQueue::default()),
-            pool: Arc::new(pool),
-            clock: ServerClock::default(),
-            closing: CancellationToken::new(),
-            closed: CancellationToken::new(),
-            runtime: tokio::runtime::Handle::current(),
-            tasks: Mutex::default(),
-            helpers: Mutex::default(),
-        });
+        let shared = Arc::new(Shared::new(options));
+        let lane = |queue: &Arc<LaneQueue>, waits| {
+            Lane::new(Arc::clone(&shared), Arc::clone(queue), waits).run()
+        };
         for queue in &shared.lanes {
-            shared.spawn(Lane::new(Arc::clone(&shared), Arc::clone(queue), Mode::Skip).run());
+            shared.spawn(lane(queue, Waits::Never));
         }
-        for _ in 0..ASIDE {
-            let queue = Arc::clone(&shared.aside);
-            shared.spawn_helper(Lane::new(Arc::clone(&shared), queue, Mode::Wait).run());
+        for _ in 0..WAITING {
+            shared.spawn_helper(lane(&shared.stripes, Waits::ForStripe));
+            shared.spawn_helper(lane(&shared.rows, Waits::ForRow));
         }
         let (readings, receiver) = mpsc::unbounded_channel();
         shared.spawn_helper(reader::read(Arc::clone(&shared), receiver));
@@ -183,7 +105,7 @@ impl Engine {
     ) {
         let mut member = Member::new(request, expires, Some(reply));
         member.place = place;
-        self.shared.lane_of(&key).push(key, member);
+        self.shared.push(key, member);
     }
 
     /// Hands a request to its lane and waits for the answer; first for a place, if the queues are
@@ -231,8 +153,9 @@ impl Engine {
 
     /// After how long a request that was sent has an answer, or an error that says why not.
     pub(crate) fn answer_limit(&self) -> Duration {
-        // A packet, and a look at the rows that it skipped.
-        self.shared.options.request_limit + 2 * self.shared.options.packet_limit + LATE
+        // A packet that waits for locks, and a look at the rows that it did not have.
+        let options = &self.shared.options;
+        options.request_limit + 2 * options.packet_limit + LOCK_WAIT + LATE
     }
 
     pub(crate) fn request_limit(&self) -> Duration {
@@ -259,13 +182,14 @@ impl Engine {
         let settled = options.request_limit.max(3 * options.packet_limit);
         let end = Moment::now().after(options.packet_limit).after(settled);
         self.join(&self.shared.tasks, end).await;
-        // What the lanes sent aside was sent by now.
-        self.shared.aside.close();
+        // What the lanes have sent to those that wait was sent by now.
+        self.shared.stripes.close();
+        self.shared.rows.close();
         self.shared.closed.cancel();
-        // The packets in flight there wait for rows, and look at those that are missing.
+        // The packets in flight there wait for locks, and look at the rows that they did not have.
         let end = Moment::now()
             .after(2 * options.packet_limit)
-            .after(lane::ROW_WAIT);
+            .after(LOCK_WAIT);
         self.join(&self.shared.helpers, end).await;
     }
 
@@ -283,10 +207,9 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        for lane in &self.shared.lanes {
-            lane.close();
+        for queue in self.shared.queues() {
+            queue.close();
         }
-        self.shared.aside.close();
         self.shared.closed.cancel();
     }
 }

@@ -248,6 +248,8 @@ mod tests {
             ttl: 1,
             block: 1,
             level: reentrant.then_some(7),
+            gives_way: true,
+            queues: false,
             description: Arc::from(""),
             held_by: Arc::from(""),
         })

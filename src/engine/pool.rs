@@ -4,6 +4,10 @@
 //! line, and whoever has one gives it to the first in line after each packet, or at once if it is idle. What moves is
 //! the connection, never the work: each lane still writes its own batches, from its own queue and under its own number,
 //! and a connection carries one packet at a time.
+//!
+//! A session that did not answer in time is given up, and the server may keep it, with its locks, for as long as its `COMMIT` hangs. The
+//! next connection ends it before it does anything else. Until the server has it no more it counts, so that a client never
+//! has more connections than [`client_most`] says, however long that takes.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -14,7 +18,7 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnectOptions;
 use tokio::sync::{Notify, oneshot};
 
-use super::session::Session;
+use super::session::{Session, SessionId};
 use crate::clock::Moment;
 use crate::sql::server_error::{TOO_MANY_CONNECTIONS, code_of};
 use crate::sql::session::Commit;
@@ -34,6 +38,12 @@ struct Line<C> {
     /// When the server last refused one.
     refused: Option<Moment>,
     waiting: VecDeque<oneshot::Sender<C>>,
+    /// Sessions that were given up, and that the server may still have; and how many those are with those that are asked for
+    /// just now. They count as open.
+    given_up: Vec<SessionId>,
+    lingering: usize,
+    /// When they were last asked for.
+    asked_for: Option<Moment>,
 }
 
 /// What somebody does who wants a connection.
@@ -63,12 +73,40 @@ impl<C> Line<C> {
             most,
             refused: None,
             waiting: VecDeque::new(),
+            given_up: Vec::new(),
+            lingering: 0,
+            asked_for: None,
         }
     }
 
     /// Whether one more may be opened: the first one always, since nobody else could be given its place.
+    /// And now and then one that asks whether those that were given up have ended.
     fn admits(&self, now: Moment) -> bool {
-        self.open == 0 || !self.is_short(now)
+        let asks =
+            !self.given_up.is_empty() && self.asked_for.is_none_or(|at| now.since(at) >= REFUSED);
+        let alone = self.open == self.lingering && self.open <= self.most;
+        alone || !self.is_short(now) || asks
+    }
+
+    /// A session was given up while it carried something.
+    fn give_up(&mut self, session: SessionId) {
+        self.given_up.push(session);
+        self.lingering += 1;
+    }
+
+    /// Those that were given up, for a connection that ends them.
+    fn take_given_up(&mut self, now: Moment) -> Vec<SessionId> {
+        self.asked_for = Some(now);
+        std::mem::take(&mut self.given_up)
+    }
+
+    /// Of `asked` sessions the server still has these.
+    fn still_there(&mut self, asked: usize, left: Vec<SessionId>, now: Moment) {
+        self.lingering -= asked - left.len();
+        for _ in left.len()..asked {
+            self.leave(now);
+        }
+        self.given_up.extend(left);
     }
 
     /// Whether those who have a connection share it with the others.
@@ -108,7 +146,7 @@ impl<C> Line<C> {
     fn refused(&mut self, now: Moment) -> Option<Turn<C>> {
         self.refused = Some(now);
         self.failed(now);
-        (self.open > self.opening).then(|| self.stand())
+        (self.open > self.opening + self.lingering).then(|| self.stand())
     }
 
     /// A connection is gone: the first in line may open one in its place.
@@ -138,17 +176,27 @@ impl<C> Line<C> {
 pub(super) struct Pool {
     connect: MySqlConnectOptions,
     limit: Duration,
+    /// How many connections there may be, whatever the account may have.
+    ceiling: usize,
     line: Mutex<Line<Connection>>,
     wanted: Notify,
 }
 
 impl Pool {
-    /// At most `most` connections, each of whose settings is made within `limit`.
-    pub(super) fn new(connect: MySqlConnectOptions, limit: Duration, most: usize) -> Self {
+    /// For a client with so many lanes, of an account that may have `account_limit` connections; each one's settings are made
+    /// within `limit`.
+    pub(super) fn new(
+        connect: MySqlConnectOptions,
+        limit: Duration,
+        lanes: usize,
+        account_limit: i64,
+    ) -> Self {
+        let ceiling = client_most(lanes);
         Self {
             connect,
             limit,
-            line: Mutex::new(Line::new(most)),
+            ceiling,
+            line: Mutex::new(Line::new(most(account_limit).min(ceiling))),
             wanted: Notify::new(),
         }
     }
@@ -196,28 +244,52 @@ impl Pool {
     async fn open(self: &Arc<Self>) -> Result<Connection, (sqlx::Error, Option<Turn<Connection>>)> {
         let mut seat = Seat {
             pool: Arc::clone(self),
-            end: Line::failed,
+            end: End::Failed,
         };
         match Session::open(&self.connect, Commit::Explicit, self.limit).await {
             Ok(session) => {
-                self.line().opened(most(session.account_limit));
-                seat.end = Line::leave;
-                Ok(Connection {
+                let most = most(session.account_limit).min(self.ceiling);
+                self.line().opened(most);
+                seat.end = End::Closed;
+                let mut connection = Connection {
                     session,
-                    _seat: seat,
+                    seat,
                     used: Moment::now(),
-                })
+                };
+                self.end_given_up(&mut connection).await;
+                Ok(connection)
             }
             Err(error) => {
                 let code = code_of(&error);
                 if !code.is_some_and(|code| TOO_MANY_CONNECTIONS.contains(&code)) {
                     return Err((error, None));
                 }
-                seat.end = |_, _| {};
+                seat.end = End::Counted;
                 let turn = self.line().refused(Moment::now());
                 Err((error, turn))
             }
         }
+    }
+
+    /// Ends the sessions that were given up, before the connection is used for anything else.
+    async fn end_given_up(&self, connection: &mut Connection) {
+        let sessions = self.line().take_given_up(Moment::now());
+        if sessions.is_empty() {
+            return;
+        }
+        let asked = sessions.len();
+        let left = connection.kill(sessions.clone()).await;
+        let left = left.unwrap_or_else(|error| {
+            tracing::debug!(%error, "cannot end the sessions that did not answer; trying again");
+            sessions
+        });
+        if !left.is_empty() {
+            tracing::warn!(
+                sessions = left.len(),
+                "ended sessions that did not answer in time"
+            );
+        }
+        self.line().still_there(asked, left, Moment::now());
     }
 
     /// Gives a connection to the first who waits for one; hands it back if nobody does.
@@ -266,15 +338,36 @@ pub(super) fn most(account_limit: i64) -> usize {
     }
 }
 
+/// The most connections that a client with so many lanes ever has, but for one that asks whether others have ended.
+pub(super) fn client_most(lanes: usize) -> usize {
+    2 * lanes + 12
+}
+
 /// What counts a connection off, however it ends.
 struct Seat {
     pool: Arc<Pool>,
-    end: fn(&mut Line<Connection>, Moment),
+    end: End,
+}
+
+enum End {
+    /// It was never open.
+    Failed,
+    Closed,
+    /// It was counted off before.
+    Counted,
+    /// The server may still have it.
+    GivenUp(SessionId),
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        (self.end)(&mut self.pool.line(), Moment::now());
+        let mut line = self.pool.line();
+        match std::mem::replace(&mut self.end, End::Counted) {
+            End::Failed => line.failed(Moment::now()),
+            End::Closed => line.leave(Moment::now()),
+            End::Counted => {}
+            End::GivenUp(session) => line.give_up(session),
+        }
     }
 }
 
@@ -282,8 +375,16 @@ impl Drop for Seat {
 pub(super) struct Connection {
     // Closed before its place is free.
     session: Session,
-    _seat: Seat,
+    seat: Seat,
     used: Moment,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.session.in_flight && self.session.id.can_be_killed() {
+            self.seat.end = End::GivenUp(self.session.id.clone());
+        }
+    }
 }
 
 impl Connection {

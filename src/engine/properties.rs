@@ -10,6 +10,7 @@ use super::outcome::{Outcome, Verdict, judge};
 use super::queue::{LaneQueue, Limits, Waiting};
 use super::request::{Group, Member, Request};
 use super::server_clock::ServerClock;
+use super::stage::Waits;
 use crate::clock::Moment;
 use crate::name::Name;
 use crate::sql::operation::{
@@ -31,6 +32,8 @@ fn operation() -> impl Strategy<Value = Operation> {
                 ttl: 1,
                 block: 1,
                 level: reentrant.then_some(mark),
+                gives_way: true,
+                queues: false,
                 description: Arc::from(""),
                 held_by: Arc::from(""),
             }
@@ -211,13 +214,13 @@ proptest! {
         rows in 1_usize..5,
         put_back in prop::collection::vec(any::<bool>(), 40),
     ) {
-        let mut waiting = Waiting::default();
+        let mut waiting = Waiting::new(Waits::Never);
         let mut expected: HashMap<RowKey, usize> = HashMap::new();
         for (key, request) in &requests {
             waiting.push(key.clone(), member(request.clone()));
             *expected.entry(key.clone()).or_default() += 1;
         }
-        let limits = Limits { rows, bytes: 1 << 20 };
+        let limits = Limits { rows, bytes: 1 << 20, together: false };
         let mut again = put_back.into_iter();
         loop {
             let batch = waiting.take(limits);
@@ -252,7 +255,7 @@ proptest! {
         requests in prop::collection::vec(request(), 0..40),
         steps in prop::collection::vec((0_usize..2, 0_u32..3, 1_usize..5), 0..80),
     ) {
-        let queue = LaneQueue::default();
+        let queue = LaneQueue::new(Waits::ForRow);
         queue.enter();
         queue.enter();
         for (key, request) in &requests {
@@ -262,7 +265,7 @@ proptest! {
         let mut done = 0;
         let mut step = |lane: usize, outcome: u32, rows: usize| {
             if at[lane].is_empty() {
-                at[lane] = queue.take(Limits { rows, bytes: 1 << 20 }).unwrap_or_default();
+                at[lane] = queue.take(Limits { rows, bytes: 1 << 20, together: false }).unwrap_or_default();
             } else {
                 let groups = std::mem::take(&mut at[lane]);
                 let keys: Vec<RowKey> = groups.iter().flat_map(Group::keys).cloned().collect();

@@ -6,10 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::outcome::Answer;
 use super::request::{Group, Member};
+use super::stage::Waits;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::sql::operation::RowKey;
+use crate::sql::operation::{Once, Operation, RowKey};
+use crate::stripe::StripeSet;
 
 /// How large a batch may become.
 #[derive(Clone, Copy, Debug)]
@@ -17,27 +20,61 @@ pub(crate) struct Limits {
     pub(crate) rows: usize,
     /// Estimated bytes of the packet.
     pub(crate) bytes: usize,
+    /// Only what one packet can wait for together.
+    pub(crate) together: bool,
 }
 
-/// The requests of one row, in the order in which they came.
+/// The requests of one row, in the order in which they came; but renewals and releases before others.
 #[derive(Default)]
 struct Mailbox {
     waiting: VecDeque<Member>,
-    /// The row stands in one of the two ready lists.
+    /// The row stands in a ready list.
     ready: bool,
+    /// It stands in the list of the urgent ones.
+    urgent: bool,
+}
+
+/// The rows of a batch's groups. No two groups may change one row, but additions that run once may share their counter.
+#[derive(Default)]
+struct Claims(HashMap<RowKey, Option<Once>>);
+
+impl Claims {
+    /// Whether an operation on `key` may join the batch.
+    fn admit(&self, key: &RowKey, once: Option<&Once>) -> bool {
+        let shared = |once: &Once| match self.0.get(&once.counter) {
+            None => true,
+            Some(Some(other)) => other.merges_with(once),
+            Some(None) => false,
+        };
+        !self.0.contains_key(key) && once.is_none_or(shared)
+    }
+
+    fn claim(&mut self, group: &Group) {
+        self.0.insert(group.key.clone(), None);
+        if let Operation::Once(once) = &group.operation {
+            self.0.insert(once.counter.clone(), Some(once.clone()));
+        }
+    }
+}
+
+/// What lanes are at that serve one queue: no two of them are at the same.
+#[derive(Debug, Default)]
+struct Running {
+    rows: HashSet<RowKey>,
+    stripes: StripeSet,
 }
 
 /// The queue as plain data.
-#[derive(Default)]
 pub(crate) struct Waiting {
+    /// What its lanes wait for.
+    waits: Waits,
     rows: HashMap<RowKey, Mailbox>,
     /// Rows with a renewal or a release: they go first, so that overload never costs a lease.
     urgent: VecDeque<RowKey>,
     ready: VecDeque<RowKey>,
     /// Groups that ran once and must run again; they go before all.
     again: VecDeque<Group>,
-    /// The rows that its lanes are at, if there are several: no two are at one row.
-    running: HashSet<RowKey>,
+    running: Running,
     /// Rows with something to do that another lane is at.
     parked: Vec<RowKey>,
     /// How many requests have come.
@@ -52,17 +89,60 @@ pub(crate) struct Waiting {
     abandoned: bool,
 }
 
+/// The stripes of what is about these rows.
+fn stripes<'k>(keys: impl IntoIterator<Item = &'k RowKey>) -> StripeSet {
+    keys.into_iter().map(RowKey::stripe).collect()
+}
+
+impl Waits {
+    /// Whether a packet that waits for what `first` needs can carry an operation on `key` too.
+    fn goes_with(self, first: &Group, key: &RowKey, once: Option<&Once>) -> bool {
+        // It waits for one row, and holds no other that somebody may want.
+        self == Self::ForStripe
+            && match (first.operation.once(), once) {
+                // It waits for their counter; what else they need it takes if that is free.
+                (Some(first), Some(once)) => first.merges_with(once),
+                (None, None) => first.key.stripe() == key.stripe(),
+                _ => false,
+            }
+    }
+}
+
 impl Waiting {
+    pub(crate) fn new(waits: Waits) -> Self {
+        Self {
+            waits,
+            rows: HashMap::new(),
+            urgent: VecDeque::new(),
+            ready: VecDeque::new(),
+            again: VecDeque::new(),
+            running: Running::default(),
+            parked: Vec::new(),
+            arrived: 0,
+            closed: false,
+            lanes: 0,
+            holds: 0,
+            abandoned: false,
+        }
+    }
+
     pub(crate) fn push(&mut self, key: RowKey, member: Member) {
         let urgent = member.request.is_urgent();
         self.arrived += 1;
         let mailbox = self.rows.entry(key.clone()).or_default();
-        mailbox.waiting.push_back(member);
-        if !mailbox.ready {
-            mailbox.ready = true;
-            if urgent {
+        if urgent {
+            let others = mailbox.waiting.iter();
+            let first = others.take_while(|other| other.request.is_urgent()).count();
+            mailbox.waiting.insert(first, member);
+            if !mailbox.urgent {
+                // It may stand in the other list as well.
+                (mailbox.ready, mailbox.urgent) = (true, true);
                 self.urgent.push_back(key);
-            } else {
+            }
+        } else {
+            mailbox.waiting.push_back(member);
+            if !mailbox.ready {
+                mailbox.ready = true;
                 self.ready.push_back(key);
             }
         }
@@ -75,44 +155,53 @@ impl Waiting {
         let fits = |batch: &Vec<Group>, bytes: usize| {
             batch.is_empty() || (batch.len() < limits.rows && bytes < limits.bytes)
         };
-        // No two groups of a batch may change one row.
-        let mut claimed: HashSet<RowKey> = HashSet::new();
+        let mut claims = Claims::default();
         let mut put_off = VecDeque::new();
         while fits(&batch, bytes) {
             let Some(group) = self.again.pop_front() else {
                 break;
             };
-            if group.keys().all(|key| !claimed.contains(key)) {
-                claimed.extend(group.keys().cloned());
-                bytes += group.row().weight();
+            if claims.admit(&group.key, group.operation.once()) {
+                claims.claim(&group);
+                bytes += group.weight();
                 batch.push(group);
             } else {
                 put_off.push_back(group);
             }
         }
-        // Rows with more to do come back behind the others.
-        let mut later = Vec::new();
-        while fits(&batch, bytes) {
+        // Rows with more to do come back behind the others; those that cannot be waited for together come next.
+        let (mut later, mut next) = (Vec::new(), Vec::new());
+        while fits(&batch, bytes) && next.len() < limits.rows {
             let Some(key) = self.urgent.pop_front().or_else(|| self.ready.pop_front()) else {
                 break;
             };
             let Some(mailbox) = self.rows.get_mut(&key) else {
                 continue;
             };
-            let second = mailbox.waiting.front();
-            let second = second.and_then(|member| member.request.second());
-            let among = |rows: &HashSet<RowKey>| {
-                rows.contains(&key) || second.is_some_and(|second| rows.contains(second))
-            };
-            if among(&claimed) {
+            let first = mailbox.waiting.front();
+            let once = first.and_then(|member| member.request.once());
+            let mut keys = std::iter::once(&key).chain(once.map(|once| &once.counter));
+            if !claims.admit(&key, once) {
                 later.push(key);
                 continue;
             }
-            if among(&self.running) {
+            let taken = match self.waits {
+                Waits::Never => false,
+                Waits::ForRow => keys.any(|key| self.running.rows.contains(key)),
+                Waits::ForStripe => self.running.stripes.meets(stripes(keys)),
+            };
+            if taken {
                 self.parked.push(key);
                 continue;
             }
-            mailbox.ready = false;
+            if limits.together
+                && let Some(first) = batch.first()
+                && !self.waits.goes_with(first, &key, once)
+            {
+                next.push(key);
+                continue;
+            }
+            (mailbox.ready, mailbox.urgent) = (false, false);
             let Some(group) = Group::take(key.clone(), &mut mailbox.waiting) else {
                 self.rows.remove(&key);
                 continue;
@@ -123,25 +212,47 @@ impl Waiting {
                 mailbox.ready = true;
                 later.push(key);
             }
-            claimed.extend(group.keys().cloned());
-            bytes += group.row().weight();
+            claims.claim(&group);
+            bytes += group.weight();
             batch.push(group);
+        }
+        for key in next.into_iter().rev() {
+            self.ready.push_front(key);
         }
         self.ready.extend(later);
         put_off.append(&mut self.again);
         self.again = put_off;
-        if self.lanes > 1 {
-            self.running.extend(claimed);
+        match self.waits {
+            Waits::Never => {}
+            Waits::ForRow => self.running.rows.extend(claims.0.into_keys()),
+            Waits::ForStripe => {
+                let more = stripes(claims.0.keys());
+                self.running.stripes = self.running.stripes.with(more);
+            }
         }
         batch
     }
 
     /// A lane is done with these rows.
-    pub(crate) fn leave_rows<'k>(&mut self, rows: impl IntoIterator<Item = &'k RowKey>) {
+    pub(crate) fn leave_rows(&mut self, rows: &[RowKey]) {
         for row in rows {
-            self.running.remove(row);
+            self.running.rows.remove(row);
         }
+        self.running.stripes = self.running.stripes.without(stripes(rows));
         self.ready.extend(self.parked.drain(..));
+    }
+
+    /// Whether several packets would have to wait for what waits here.
+    fn is_apart(&self) -> bool {
+        let mut rows = self.ready.iter().filter(|key| self.rows.contains_key(key));
+        let Some(first) = rows.next() else {
+            return false;
+        };
+        match self.waits {
+            Waits::Never => false,
+            Waits::ForRow => rows.next().is_some(),
+            Waits::ForStripe => rows.any(|key| key.stripe() != first.stripe()),
+        }
     }
 
     /// Takes a group apart that has changed nothing: its requests run together with the others for their row, and before
@@ -150,7 +261,7 @@ impl Waiting {
         let mailbox = self.rows.entry(group.key.clone()).or_default();
         let mut members = VecDeque::from(group.members);
         for member in &mut members {
-            member.create = group.create;
+            member.course = group.course;
         }
         if first {
             members.append(&mut mailbox.waiting);
@@ -211,13 +322,19 @@ impl Waiting {
 }
 
 /// The queue of a lane, shared with those who submit to it.
-#[derive(Default)]
 pub(crate) struct LaneQueue {
     waiting: Mutex<Waiting>,
     filled: Notify,
 }
 
 impl LaneQueue {
+    pub(crate) fn new(waits: Waits) -> Self {
+        Self {
+            waiting: Mutex::new(Waiting::new(waits)),
+            filled: Notify::new(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         // Nothing between lock and unlock leaves the queue half changed.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
@@ -276,6 +393,11 @@ impl LaneQueue {
             group.fail(&Error::Closed);
         }
         self.filled.notify_one();
+    }
+
+    /// Whether several packets would have to wait for what waits here.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.lock().is_apart()
     }
 
     /// A lane is done with these rows.
@@ -367,11 +489,16 @@ impl LaneQueue {
         Some(batch)
     }
 
-    /// Fails what nobody wants any more.
-    pub(crate) fn expire(&self, now: Moment, error: impl Fn(&RowKey) -> Error) {
+    /// Answers what nobody waits for any longer.
+    pub(crate) fn expire(
+        &self,
+        now: Moment,
+        answer: impl Fn(&RowKey, &Member) -> Result<Answer, Error>,
+    ) {
         let expired = self.lock().take_expired(now);
         for (key, mut member) in expired {
-            member.finish(Err(error(&key)));
+            let answer = answer(&key, &member);
+            member.finish(answer);
         }
     }
 

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use sqlx::mysql::MySqlRow;
 use tokio::sync::{mpsc, oneshot};
 
-use super::Shared;
 use super::backoff::Backoff;
-use super::lane::{MAX_ROWS, room};
+use super::lane::MAX_ROWS;
+use super::link::room;
 use super::pool::Connection;
+use super::shared::Shared;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::sql::operation::{Operation, RowKey, Touch};
-use crate::sql::packet::{self, RowOperation};
+use crate::sql::packet::{self, RowOperation, Stripes};
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::server_error::{Meaning, code_of};
 
@@ -173,7 +174,7 @@ async fn answer(shared: &Shared, session: &mut Option<Connection>, mut batch: Ve
                 key: key.clone(),
                 operation: Operation::Touch(Touch),
                 create: false,
-                queue: false,
+                stripes: Stripes::None,
             })
             .collect();
         match query(shared, session, &rows).await {

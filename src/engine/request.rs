@@ -7,12 +7,14 @@
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::outcome::{Answer, Outcome};
+use super::stage::Stage;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::range::start_range;
-use crate::sql::operation::{Change, Count, Operation, RowKey};
-use crate::sql::packet::RowOperation;
+use crate::sql::operation::{Change, Count, Once, Operation, RowKey};
+use crate::sql::packet::{self, RowOperation, Stripes};
+use crate::stripe::StripeSet;
 use crate::token::Token;
 
 /// The most requests that one operation carries.
@@ -64,16 +66,42 @@ impl Request {
         matches!(self, Self::Operation(Operation::Release(_)))
     }
 
-    /// The other row that it changes.
-    pub(crate) fn second(&self) -> Option<&RowKey> {
+    pub(crate) fn once(&self) -> Option<&Once> {
         match self {
-            Self::Operation(operation) => operation.second(),
+            Self::Operation(operation) => operation.once(),
             _ => None,
         }
     }
 
+    /// The other row that it changes.
+    pub(crate) fn second(&self) -> Option<&RowKey> {
+        self.once().map(|once| &once.counter)
+    }
+
     pub(crate) fn is_urgent(&self) -> bool {
         matches!(self, Self::Operation(operation) if operation.is_urgent())
+    }
+
+    /// Whether it may wait where others wait for its stripe.
+    pub(crate) fn may_stand_in_line(&self) -> bool {
+        match self {
+            Self::Operation(operation) => operation.creates(),
+            _ => true,
+        }
+    }
+
+    /// Whether it stands in line at its row when a transaction holds that.
+    pub(crate) fn queues(&self) -> bool {
+        matches!(self, Self::Operation(Operation::Acquire(acquire)) if acquire.queues)
+    }
+
+    /// Where it begins.
+    fn first_stage(&self) -> Stage {
+        match self {
+            // The row of an id is new, as a rule.
+            Self::Operation(Operation::Once(_)) => Stage::Create,
+            _ => Stage::Try,
+        }
     }
 }
 
@@ -119,6 +147,37 @@ impl Drop for Callback {
     }
 }
 
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Course {
+    pub(crate) stage: Stage,
+    /// How often it was tried again since its row was seen to be locked.
+    pub(crate) tries: u8,
+    /// It has waited for its row or its stripe, and somebody held that.
+    pub(crate) locked: bool,
+}
+
+impl Default for Course {
+    fn default() -> Self {
+        Self {
+            stage: Stage::Try,
+            tries: 0,
+            locked: false,
+        }
+    }
+}
+
+impl Course {
+    /// That of an operation which does what both ask for.
+    fn with(self, other: Self) -> Self {
+        Self {
+            stage: self.stage.max(other.stage),
+            tries: self.tries.max(other.tries),
+            locked: self.locked || other.locked,
+        }
+    }
+}
+
 /// A request that waits for its batch, or runs in one.
 pub(crate) struct Member {
     pub(crate) request: Request,
@@ -127,20 +186,23 @@ pub(crate) struct Member {
     pub(crate) reply: Option<Reply>,
     /// It does not merge: together with others it overflowed.
     pub(crate) alone: bool,
-    /// Its row was seen to be missing.
-    pub(crate) create: bool,
+    pub(crate) course: Course,
     /// Its place among those that may be under way.
     pub(crate) place: Option<OwnedSemaphorePermit>,
 }
 
 impl Member {
     pub(crate) fn new(request: Request, expires: Moment, reply: Option<Reply>) -> Self {
+        let stage = request.first_stage();
         Self {
             request,
             expires,
             reply,
             alone: false,
-            create: false,
+            course: Course {
+                stage,
+                ..Course::default()
+            },
             place: None,
         }
     }
@@ -165,9 +227,7 @@ pub(crate) struct Group {
     pub(crate) key: RowKey,
     pub(crate) members: Vec<Member>,
     pub(crate) operation: Operation,
-    pub(crate) create: bool,
-    /// How often its row was still locked when it ran again.
-    pub(crate) skipped: u32,
+    pub(crate) course: Course,
 }
 
 impl Group {
@@ -204,10 +264,13 @@ impl Group {
         let operation = operation(&members, &sums);
         Some(Self {
             key,
-            create: members.iter().any(|member| member.create),
+            course: members
+                .iter()
+                .map(|member| member.course)
+                .reduce(Course::with)
+                .unwrap_or_default(),
             members,
             operation,
-            skipped: 0,
         })
     }
 
@@ -216,18 +279,37 @@ impl Group {
         std::iter::once(&self.key).chain(self.operation.second())
     }
 
-    /// A row that its batch does not find is taken to be missing; one that it has created is there.
-    pub(crate) fn may_be_missing(&self) -> bool {
-        self.operation.creates() && !self.create
+    /// Those of its rows.
+    pub(crate) fn stripes(&self) -> StripeSet {
+        self.keys().map(RowKey::stripe).collect()
     }
 
-    pub(crate) fn row(&self) -> RowOperation {
+    /// An upper bound of the bytes that it adds to a packet.
+    pub(crate) fn weight(&self) -> usize {
+        packet::weight(&self.key, &self.operation)
+    }
+
+    /// What it is in a packet: `waits` if that waits for its stripes.
+    pub(crate) fn row(&self, waits: bool) -> RowOperation {
         RowOperation {
             key: self.key.clone(),
             operation: self.operation.clone(),
-            create: self.create,
-            queue: false,
+            create: self.course.stage.creates(),
+            stripes: match self.course.stage {
+                Stage::Stripe { .. } if waits => Stripes::Wait,
+                Stage::Create | Stage::Stripe { .. } => Stripes::Try,
+                Stage::Try | Stage::Row => Stripes::None,
+            },
         }
+    }
+
+    /// It goes to another stage, or runs again at its own.
+    pub(crate) fn go(&mut self, stage: Stage) {
+        if stage != self.course.stage {
+            self.course.tries = 0;
+        }
+        self.course.stage = stage;
+        self.course.locked |= stage == Stage::Row;
     }
 
     /// Takes out the members that nobody wants any more: their time is over, or they were answered.

@@ -13,7 +13,7 @@ use crate::sql::packed::{FIND_SEQUENCE, LAST_OF_SEQUENCE};
 use crate::sql::prepared::Prepared;
 use crate::sql::script::{MARK, Packet, Proof};
 use crate::sql::server_error::{Meaning, STATEMENT_TIMEOUT, TOO_MANY_PREPARED, code_of};
-use crate::sql::session::{Commit, WHO, rollback, settings};
+use crate::sql::session::{Commit, OWN_ADDRESS, WHO, address_of, kill, rollback, settings};
 
 /// An open connection with its settings made.
 pub(crate) struct Session {
@@ -29,6 +29,25 @@ pub(crate) struct Session {
     pub(super) limit: Duration,
     /// It failed behind a COMMIT, and must be closed.
     pub(crate) spent: bool,
+    /// Which session of the server it is.
+    pub(crate) id: SessionId,
+    /// What was sent has not been answered.
+    pub(crate) in_flight: bool,
+}
+
+/// A session as the server's list of sessions shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SessionId {
+    number: u64,
+    /// The client's address as the server sees it, with the port: behind a proxy another server may have the same number. `None` if the
+    /// server did not say.
+    address: Option<String>,
+}
+
+impl SessionId {
+    pub(crate) fn can_be_killed(&self) -> bool {
+        self.address.is_some()
+    }
 }
 
 /// The pause before a session is opened again that met the server's limit for a statement.
@@ -84,6 +103,7 @@ impl Session {
         let who = within(limit, last_row(&mut connection, WHO.to_owned())).await?;
         let who = who.ok_or(sqlx::Error::RowNotFound)?;
         let version: String = who.try_get_unchecked(0)?;
+        let number = who.try_get_unchecked(1)?;
         let mut dialect = Dialect::of_version(&version);
         let max_packet: u64 = who.try_get_unchecked(2)?;
         let account_limit = who.try_get_unchecked(3)?;
@@ -91,6 +111,12 @@ impl Session {
         if let Dialect::MariaDb { sequences } = &mut dialect {
             *sequences = within(limit, has_sequences(&mut connection)).await?;
         }
+        // Without it the session cannot be killed, and all else works.
+        let address = match within(limit, last_row(&mut connection, OWN_ADDRESS.to_owned())).await {
+            Ok(row) => row.map(|row| row.try_get_unchecked(0)).transpose()?,
+            Err(sqlx::Error::Database(_)) => None,
+            Err(error) => return Err(error),
+        };
         Ok(Self {
             connection,
             dialect,
@@ -99,6 +125,8 @@ impl Session {
             account_limit,
             limit,
             spent: false,
+            id: SessionId { number, address },
+            in_flight: false,
         })
     }
 
@@ -109,24 +137,49 @@ impl Session {
 
     /// Sends a query that changes nothing or is its own transaction; its last row's first column.
     pub(crate) async fn query(&mut self, sql: String) -> Result<Option<String>, sqlx::Error> {
-        let row = within(self.limit, last_row(&mut self.connection, sql)).await?;
-        row.map(|row| row.try_get_unchecked::<Option<String>, _>(0))
+        self.in_flight = true;
+        let row = within(self.limit, last_row(&mut self.connection, sql)).await;
+        self.in_flight = is_unanswered(&row);
+        row?.map(|row| row.try_get_unchecked::<Option<String>, _>(0))
             .transpose()
             .map(Option::flatten)
     }
 
     /// All rows of a query.
     pub(crate) async fn rows(&mut self, sql: String) -> Result<Vec<MySqlRow>, sqlx::Error> {
-        within(
-            self.limit,
-            sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.connection),
-        )
-        .await
+        self.in_flight = true;
+        let query = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.connection);
+        let rows = within(self.limit, query).await;
+        self.in_flight = is_unanswered(&rows);
+        rows
+    }
+
+    /// Ends sessions of this account that were given up, and gives back those that the server still has.
+    pub(crate) async fn kill(
+        &mut self,
+        sessions: Vec<SessionId>,
+    ) -> Result<Vec<SessionId>, sqlx::Error> {
+        let mut left = Vec::new();
+        for session in sessions {
+            let Some(address) = &session.address else {
+                continue;
+            };
+            let seen = self.query(address_of(session.number)).await?;
+            if seen.as_ref() == Some(address) {
+                match self.query(kill(session.number)).await {
+                    // It has ended meanwhile.
+                    Ok(_) | Err(sqlx::Error::Database(_)) => left.push(session),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(left)
     }
 
     /// Sends a packet, and waits until its `COMMIT` is acknowledged; the first column of its answer.
     pub(crate) async fn packet(&mut self, packet: Packet) -> Result<Option<String>, Failure> {
         let Packet { sql, proof } = packet;
+        self.in_flight = true;
         let mut done = 0;
         let mut last = None;
         let reading = async {
@@ -140,6 +193,7 @@ impl Session {
             Ok(())
         };
         let result = within(self.limit, reading).await;
+        self.in_flight = is_unanswered(&result);
         let committed = match proof {
             Proof::Result(commit) => done > commit,
             Proof::Mark(_) => last.is_some(),
@@ -190,6 +244,11 @@ impl Session {
             Failure::Unknown(error)
         }
     }
+}
+
+/// Whether the server may still be at it.
+fn is_unanswered<T>(result: &Result<T, sqlx::Error>) -> bool {
+    !matches!(result, Ok(_) | Err(sqlx::Error::Database(_)))
 }
 
 fn is_statement_timeout(error: &sqlx::Error) -> bool {

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Shared;
 use super::backoff::Backoff;
-use super::lane::Ran;
 use super::outcome::Outcome;
 use super::pool::Connection;
 use super::request::Group;
 use super::session::Failure;
+use super::shared::Shared;
+use super::stage::{Case, How, Next, next};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
@@ -48,7 +48,8 @@ pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
     let mut backoff = Backoff::connecting();
     let mut session = None;
     let settled = loop {
-        let rows = unsettled.batch.iter().map(Group::row).collect();
+        let rows = unsettled.batch.iter().map(|group| group.row(false));
+        let rows = rows.collect();
         let lane = (unsettled.lane, unsettled.number);
         match attempt(&shared, &mut session, lane, rows).await {
             Ok(settled) => break settled,
@@ -92,26 +93,36 @@ pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
                 group.finish(&outcome, unsettled.sent, true);
             }
         }
-        Settled::Fenced => {
-            for group in unsettled.batch {
-                shared.lane_of(&group.key).put_back([group]);
-            }
-        }
+        Settled::Fenced => shared.put(unsettled.batch, None),
         Settled::Committed { reply, recorded } => {
-            let ran = if recorded { Ran::Now } else { Ran::Before };
-            for (group, row) in unsettled.batch.into_iter().zip(&reply.rows) {
-                if recorded && row.is_none() && !group.may_be_missing() {
-                    // It was skipped, and has changed nothing.
-                    shared.lane_of(&group.key).put_back([group]);
-                } else {
-                    shared.conclude(group, row.as_ref(), unsettled.sent, ran, None);
+            for (mut group, row) in unsettled.batch.into_iter().zip(&reply.rows) {
+                // What was recorded without its row was passed over, and has changed nothing.
+                let next = (!recorded || row.is_some()).then(|| {
+                    next(Case {
+                        operation: &group.operation,
+                        stage: group.course.stage,
+                        tries: group.course.tries,
+                        row: row.as_ref(),
+                        how: if recorded { How::Packet } else { How::Lost },
+                        late: false,
+                    })
+                });
+                match next {
+                    Some(Next::Answer(outcome)) => {
+                        shared.answer(group, &outcome, unsettled.sent, !recorded);
+                    }
+                    Some(Next::Go(stage)) => {
+                        group.go(stage);
+                        shared.put([group], None);
+                    }
+                    _ => shared.put([group], None),
                 }
             }
         }
         Settled::NoProof => {
             for group in unsettled.batch {
                 if group.operation.is_repeatable() {
-                    shared.lane_of(&group.key).put_back([group]);
+                    shared.put([group], None);
                 } else {
                     let name = group.key.name.to_string();
                     group.fail(&Error::OutcomeUnknown { name });

@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::place::SLICE;
 use super::registry::Locks;
 use super::request::Terms;
 use crate::clock::{Moment, from_micros, micros};
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
+use crate::timing::SLICE;
 use crate::token::Token;
 
 /// Trust ends this much before the lease does, or 2 % of the ttl if that is more.

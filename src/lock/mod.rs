@@ -14,6 +14,5 @@ mod turn;
 mod watcher;
 
 pub use self::guard::{LeaseView, LockGuard};
-pub(crate) use self::place::WANT;
 pub use self::request::LockRequest;
 pub(crate) use self::request::Terms;

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::timing::LOOK;
 
 /// A waiting client looks again after a sixteenth of the time for which nothing has changed, within
 /// these bounds.
 const FIRST: Duration = Duration::from_millis(1);
-const LAST: Duration = Duration::from_millis(100);
 /// A lock that was held for longer the last time is not looked for without a pause: a sixteenth of its time
 /// is what a timer can do.
 const SHORT: Duration = Duration::from_millis(32);
@@ -52,7 +52,7 @@ impl Pace {
     /// The pause before the next look.
     pub(crate) fn pause(&self, next_in_line: bool, now: Moment) -> Duration {
         let age = now.since(self.changed);
-        let pause = (age / 16).clamp(FIRST, LAST);
+        let pause = (age / 16).clamp(FIRST, LOOK);
         if !self.held || !next_in_line || self.hold >= SHORT {
             return pause;
         }
@@ -81,7 +81,7 @@ mod tests {
         pace.saw(true, true, at(0));
         assert_eq!(pace.pause(true, at(0)), FIRST);
         assert_eq!(pace.pause(true, at(160)), Duration::from_millis(10));
-        assert_eq!(pace.pause(true, at(60_000)), LAST);
+        assert_eq!(pace.pause(true, at(60_000)), LOOK);
     }
 
     #[test]

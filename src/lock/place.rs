@@ -28,19 +28,13 @@ use crate::clock::{Moment, from_micros};
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
+use crate::timing::{GIVE_WAY, LOCK_WAIT, SLICE, WANT, WANT_AGAIN};
 
-/// How long a process keeps a lock in memory while another one waits for it.
-pub(crate) const SLICE: Duration = Duration::from_millis(100);
-/// How long a process that gave way waits for another one to take the lock: longer than the
-/// longest pause between two looks.
-const GIVE_WAY: Duration = Duration::from_millis(150);
 /// A wish for which a process gave way this often, and nobody came, is one that somebody has had: its own, or that
 /// of a process that no longer waits.
 const UNANSWERED: u32 = 3;
 /// A later wish is later by more than this: what the server and the answer's way may differ by.
 const LATER: Duration = Duration::from_millis(100);
-/// For how long a waiting process is known to wait.
-pub(crate) const WANT: Duration = Duration::from_secs(10);
 
 /// A task that waits.
 #[derive(Debug)]
@@ -49,6 +43,8 @@ pub(crate) struct Waiter {
     pub(crate) terms: Terms,
     /// It takes the next answer, whatever it is.
     pub(crate) once: bool,
+    /// How long it waits.
+    pub(crate) until: Option<Moment>,
     pub(crate) reply: oneshot::Sender<Result<Option<Turn>, Error>>,
 }
 
@@ -90,15 +86,16 @@ pub(crate) struct Watch {
     /// Another process goes first until then, unless the fence moves.
     give_way: Option<Moment>,
     pub(crate) unanswered: Unanswered,
-    /// Until when the others know that we wait.
+    /// Until when the others know that we wait, unless a grant has answered the wish, and when they were told.
     wanted: Moment,
+    told: Moment,
     rotation: Rotation,
 }
 
 /// What is to be done.
 #[derive(Debug)]
 pub(crate) enum Action {
-    Ask(Terms),
+    Ask(Terms, Asking),
     /// Give a lease back; `announce`: the place waits to hear of it.
     Release {
         lease: Arc<Lease>,
@@ -110,6 +107,17 @@ pub(crate) enum Action {
     Watch,
     /// Find out whether another process waits.
     LookForOthers(Arc<Lease>),
+}
+
+/// How it is asked for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// As somebody who has not waited: those go first who have.
+    New,
+    /// As somebody who waits.
+    Waiting,
+    /// As somebody who waits at the row itself, since transactions hold it again and again; until then.
+    AtRow(Option<Moment>),
 }
 
 #[derive(Debug)]
@@ -136,6 +144,7 @@ impl Place {
                     until: now,
                 }),
                 wanted: now,
+                told: now,
                 rotation: Rotation::new(client),
             },
         }
@@ -158,17 +167,17 @@ impl Place {
         };
         self.waiters.push_back(waiter);
         if ask {
-            self.ask(actions);
+            self.ask(Asking::New, actions);
         }
         None
     }
 
     /// Sends an acquire for the first waiter.
-    fn ask(&mut self, actions: &mut Vec<Action>) {
+    fn ask(&mut self, asking: Asking, actions: &mut Vec<Action>) {
         match self.waiters.front() {
             Some(first) => {
                 self.state = State::Asking;
-                actions.push(Action::Ask(first.terms.clone()));
+                actions.push(Action::Ask(first.terms.clone(), asking));
             }
             None => self.state = State::Idle,
         }
@@ -193,6 +202,8 @@ impl Place {
         self.watch.fence = lease.fence;
         self.watch.pace.own(now);
         self.watch.give_way = None;
+        // The grant has answered our wish too.
+        self.watch.wanted = now;
         self.watch.rotation.own_turn(now);
         if lease.is_held() && self.hand(&lease) {
             // Levels of one owner do not queue behind each other: each has a place for its request only.
@@ -251,12 +262,40 @@ impl Place {
             self.state = State::Idle;
             return;
         }
+        if row.is_none()
+            && let Some(until) = self.patience(now)
+        {
+            self.ask(Asking::AtRow(until), actions);
+            return;
+        }
         self.state = State::Watching;
         self.watch.busy = row.is_none();
         self.note(row, now);
         actions.push(Action::Watch);
-        if self.watch.wanted <= now && row.is_some() {
-            self.watch.wanted = now.after(WANT);
+        let Some(row) = row else {
+            return;
+        };
+        if row.is_free() {
+            // Somebody waits already, and has it next.
+            self.watch.give_way = Some(now.after(GIVE_WAY.saturating_sub(row.free_for())));
+        }
+        self.wish(row, now, actions);
+    }
+
+    /// Until when the first waiter waits, if it waits for long enough to stand in line at the row.
+    fn patience(&self, now: Moment) -> Option<Option<Moment>> {
+        let until = self.waiters.front()?.until;
+        let enough = until.is_none_or(|until| until > now.after(LOCK_WAIT));
+        enough.then_some(until)
+    }
+
+    /// Says that we wait, unless the others know.
+    fn wish(&mut self, row: &RowState, now: Moment, actions: &mut Vec<Action>) {
+        let watch = &mut self.watch;
+        let answered = row.wanted <= 0 && watch.told.after(WANT_AGAIN) <= now;
+        if watch.wanted <= now || answered {
+            watch.wanted = now.after(WANT);
+            watch.told = now;
             actions.push(Action::Want);
         }
     }
@@ -331,10 +370,12 @@ impl Place {
                 self.watch.next = now.after(courtesy);
                 return;
             }
-            self.ask(actions);
-        } else if !free && !self.waiters.is_empty() && self.watch.wanted <= now {
-            self.watch.wanted = now.after(WANT);
-            actions.push(Action::Want);
+            self.ask(Asking::Waiting, actions);
+        } else if let Some(row) = row
+            && !free
+            && !self.waiters.is_empty()
+        {
+            self.wish(row, now, actions);
         }
     }
 
@@ -408,14 +449,14 @@ impl Place {
             self.state = State::Watching;
             actions.push(Action::Watch);
         } else {
-            self.ask(actions);
+            self.ask(Asking::New, actions);
         }
     }
 
     /// The lease is lost while a task still holds its guard: the others ask the table.
     pub(crate) fn lost(&mut self, lease: &Arc<Lease>, actions: &mut Vec<Action>) {
         if matches!(&self.state, State::Held(held) if Arc::ptr_eq(held, lease)) {
-            self.ask(actions);
+            self.ask(Asking::New, actions);
         }
     }
 
@@ -463,6 +504,7 @@ mod tests {
             id,
             terms,
             once: false,
+            until: None,
             reply,
         }
     }
@@ -474,7 +516,7 @@ mod tests {
         let mut place = Place::new(1, now, None);
         let mut actions = Vec::new();
         assert!(place.enter(waiter(1), &mut actions).is_none());
-        assert!(matches!(actions[..], [Action::Ask(_)]), "{actions:?}");
+        assert!(matches!(actions[..], [Action::Ask(..)]), "{actions:?}");
         let held = RowState {
             granted: None,
             status: ACTIVE,
@@ -494,6 +536,6 @@ mod tests {
         assert!(actions.is_empty(), "{actions:?}");
         assert!(!place.leave(1, true) && !place.leave(2, true));
         assert!(place.enter(waiter(3), &mut actions).is_none());
-        assert!(matches!(actions[..], [Action::Ask(_)]), "{actions:?}");
+        assert!(matches!(actions[..], [Action::Ask(..)]), "{actions:?}");
     }
 }

@@ -11,7 +11,7 @@ use tracing::Instrument;
 
 use super::keeper::Keeper;
 use super::lease::Lease;
-use super::place::{Action, Place, State, Unanswered, WANT, Waiter, give_back_quietly};
+use super::place::{Action, Asking, Place, State, Unanswered, Waiter, give_back_quietly};
 use super::request::Terms;
 use super::turn::Turn;
 use crate::clock::{Moment, from_micros, micros};
@@ -24,6 +24,7 @@ use crate::name::Name;
 use crate::sql::operation::{Acquire, Operation, Release, RowKey, Want};
 use crate::sql::reply::{ACTIVE, RowState};
 use crate::telemetry;
+use crate::timing::WANT;
 use crate::token::Token;
 
 /// How long a task waits for a lock.
@@ -146,6 +147,11 @@ impl Locks {
             id,
             terms,
             once: wait == Wait::Not,
+            until: match wait {
+                Wait::Not => Some(now),
+                Wait::For(wait) => Some(now.after(wait)),
+                Wait::Forever => None,
+            },
             reply,
         };
         let mut actions = Vec::new();
@@ -218,7 +224,7 @@ impl Locks {
     fn carry_out(self: &Arc<Self>, key: &PlaceKey, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Ask(terms) => self.ask(key, terms),
+                Action::Ask(terms, asking) => self.ask(key, terms, asking),
                 Action::Release { lease, announce } => {
                     self.release(announce.then(|| key.clone()), &lease, None);
                 }
@@ -233,17 +239,22 @@ impl Locks {
     }
 
     /// Sends an acquire; its answer comes back to the place.
-    fn ask(self: &Arc<Self>, key: &PlaceKey, terms: Terms) {
+    fn ask(self: &Arc<Self>, key: &PlaceKey, terms: Terms, asking: Asking) {
         let token = terms.owner.unwrap_or_else(|| Token::of_client(self.client));
         let operation = Operation::Acquire(Acquire {
             token,
             ttl: micros(terms.lease()),
             block: terms.block(),
             level: terms.owner.map(|_| rand::random()),
+            gives_way: asking == Asking::New,
+            queues: matches!(asking, Asking::AtRow(_)),
             description: Arc::clone(&terms.description),
             held_by: Arc::clone(&self.held_by),
         });
-        let limit = Moment::now().after(self.engine.request_limit());
+        let mut limit = Moment::now().after(self.engine.request_limit());
+        if let Asking::AtRow(Some(until)) = asking {
+            limit = limit.min(until);
+        }
         let (locks, place) = (Arc::clone(self), key.clone());
         let reply = Reply::client(move |result| {
             locks.asked(&place, token, terms, result);

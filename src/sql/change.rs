@@ -27,10 +27,10 @@ use super::verb::{self, STATEMENTS, Verb};
 use crate::mutant::{self, Mutant};
 
 /// The columns of a batch's list. All: `n` name, `k` kind, `i` position, `o` verb, `d` token.
-/// Locks: `t` granted until, `w` ttl, `b` block, `x` description, `a` held by, `f` the grant's fence, `g` used, `h` hold,
+/// Locks: `t` granted until, `p` gives way, `w` ttl, `b` block, `x` description, `a` held by, `f` the grant's fence, `g` used, `h` hold,
 /// `q` mark. Counters: `l`, `u` bounds, `c` keeps the value, `s` step, `m` times, `e` edge, `w` window, `z` restart.
 /// Of the batch: `y` how long the list of positions is if all of it is granted, `j` the packet's mark.
-const COLUMNS: &str = "nkiodtwbxafghqlucsmezyj";
+const COLUMNS: &str = "nkiodtpwbxafghqlucsmezyj";
 
 /// The mark of the packet that has decided.
 const DECIDED: &str = "@tag_lock_decided";
@@ -50,6 +50,7 @@ fn entry<'l>(row: Row<'l>, position: usize, operation: &RowOperation, not_after:
     match &operation.operation {
         Operation::Acquire(acquire) => row
             .number('t', not_after)
+            .number('p', u8::from(acquire.gives_way))
             .number('w', acquire.ttl)
             .number('b', acquire.block)
             .number('q', acquire.level.unwrap_or_default())

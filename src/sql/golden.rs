@@ -13,7 +13,7 @@ use super::operation::{
     Acquire, Change, Count, ForceRelease, Kind, Once, Operation, Release, Renew, RowKey, Touch,
     Want,
 };
-use super::packet::{self, Batch, Mode, RowOperation};
+use super::packet::{self, Batch, Mode, RowOperation, Stripes};
 use super::prepared::Prepared;
 use super::purge::{self, Doomed};
 use super::script::{Packet, Proof};
@@ -35,7 +35,7 @@ fn row(key: RowKey, operation: Operation) -> RowOperation {
         key,
         operation,
         create: false,
-        queue: false,
+        stripes: Stripes::None,
     }
 }
 
@@ -49,6 +49,8 @@ fn acquire(level: Option<i64>) -> Operation {
         ttl: 30_000_000,
         block: 65_536,
         level,
+        gives_way: true,
+        queues: false,
         description: Arc::from("nightly"),
         held_by: Arc::from("web-1/4711"),
     })
@@ -107,10 +109,11 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
     };
     let created = RowOperation {
         create: true,
+        stripes: Stripes::Try,
         ..lock("job", acquire(None))
     };
     let crowded = RowOperation {
-        queue: true,
+        stripes: Stripes::Wait,
         ..lock("job", acquire(None))
     };
     let several = vec![
@@ -142,7 +145,11 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         skip("set", count(Change::Set { value: 10 })),
         skip(
             "add-once",
-            row(RowKey::once(name("order:7")), Operation::Once(once)),
+            RowOperation {
+                create: true,
+                stripes: Stripes::Try,
+                ..row(RowKey::once(name("order:7")), Operation::Once(once))
+            },
         ),
         ("several", Mode::Skip, several),
     ]

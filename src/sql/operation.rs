@@ -60,6 +60,10 @@ pub(crate) struct Acquire {
     /// The token is an owner's: one that holds already goes one level deeper. The number marks this
     /// operation among those of the same owner.
     pub(crate) level: Option<i64>,
+    /// It lets those go first that wait already, for a moment after each release.
+    pub(crate) gives_way: bool,
+    /// It waits at the row, when a transaction of the application holds that.
+    pub(crate) queues: bool,
     pub(crate) description: Arc<str>,
     pub(crate) held_by: Arc<str>,
 }
@@ -136,6 +140,13 @@ pub(crate) struct Once {
     pub(crate) retention: i64,
 }
 
+impl Once {
+    /// Whether both may be added in one statement: they ask for the same of one counter.
+    pub(crate) fn merges_with(&self, other: &Self) -> bool {
+        (self.token, self.window) == (other.token, other.window) && self.counter == other.counter
+    }
+}
+
 /// Creates the row, or says that it is in use, so that no purge takes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Touch;
@@ -167,12 +178,16 @@ impl Operation {
         }
     }
 
-    /// The other row that it changes.
-    pub(crate) fn second(&self) -> Option<&RowKey> {
+    pub(crate) fn once(&self) -> Option<&Once> {
         match self {
-            Self::Once(once) => Some(&once.counter),
+            Self::Once(once) => Some(once),
             _ => None,
         }
+    }
+
+    /// The other row that it changes.
+    pub(crate) fn second(&self) -> Option<&RowKey> {
+        self.once().map(|once| &once.counter)
     }
 
     /// Whether a missing row is to be created for it.
@@ -204,17 +219,6 @@ impl Operation {
             Self::Release(release) => release.level.is_none(),
             Self::Renew(_) | Self::Want(_) | Self::Touch(_) => true,
             Self::ForceRelease(_) | Self::Count(_) | Self::Once(_) => false,
-        }
-    }
-
-    /// Whether several clients may be at its rows although none of them has to wait for another: those of one owner, and those
-    /// with ids for one counter.
-    pub(crate) fn is_shared(&self) -> bool {
-        match self {
-            Self::Acquire(acquire) => acquire.level.is_some(),
-            Self::Release(release) => release.level.is_some(),
-            Self::Once(_) => true,
-            _ => false,
         }
     }
 

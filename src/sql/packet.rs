@@ -5,12 +5,12 @@
 //! Every session locks in one order: the row of its own lane, which nobody else wants but the one who settles that lane; stripes;
 //! rows of the batch. What changes rows changes those that are locked by then.
 //!
-//! A row that exists is locked by itself, with `SKIP LOCKED`: a packet about such rows waits for nothing. A stripe is taken
-//! for a row that is to be created, so that every insert into the table happens under the stripe of its name; and where others are at
-//! the row, as its lane found or as the operation says, so that those who want one name stand in line there, and not at its row. A packet takes
-//! its stripes before all rows and in ascending order: while it waits for one, it holds nothing but its lane's row and lower stripes. It
-//! never waits for a row: one that is held by a transaction of the application is skipped, and its operation does not
-//! happen. So no cycle of waiting can close, and whoever has locked a row with a packet waits for nobody but the disk.
+//! A row that exists is locked by itself, with `SKIP LOCKED`. A row that is missing is created under the stripe of its name, and only if
+//! the packet has got that stripe. A packet tries to get stripes with `SKIP LOCKED` ([`Stripes::Try`]), so that it waits for nothing;
+//! or it waits for the one or two stripes of one request ([`Stripes::Wait`]), in ascending order and before all others, so that it holds
+//! nothing meanwhile but its lane's row and a lower stripe. With its stripes locked it never waits for a row: one that is held by a
+//! transaction of the application is skipped, and its operation does not happen. So no cycle of waiting can close, and whoever
+//! has locked a row with a packet waits for nobody but the disk.
 //!
 //! A packet that waits for a row ([`Mode::Wait`]) takes no stripe and inserts nothing: it holds its
 //! lane's row and waits for one row that exists.
@@ -27,10 +27,10 @@ use super::dialect::Dialect;
 use super::list::{List, Query};
 use super::operation::{Operation, RowKey};
 use super::prepared::Prepared;
-use super::script::{Packet, Script};
+use super::script::{GOT, Packet, Script};
 use super::{NOW, NOW_MICROS, literal};
 use crate::mutant::{self, Mutant};
-use crate::stripe::Stripe;
+use crate::stripe::{Stripe, StripeSet};
 use crate::token::Token;
 
 /// More rows than any batch has: see the module's documentation.
@@ -39,7 +39,7 @@ pub(super) const NO_LIMIT: &str = " LIMIT 1000000";
 /// What a packet does about rows that are locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Passes over them. Waits for the stripes of those that queue.
+    /// Passes over them.
     Skip,
     /// Waits for them. Takes no stripe, and creates nothing.
     Wait,
@@ -55,23 +55,28 @@ impl Mode {
     }
 }
 
+/// How a packet takes the stripes of an operation's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stripes {
+    /// It does not need them.
+    None,
+    /// If nobody else has them.
+    Try,
+    /// It waits for them.
+    Wait,
+}
+
 /// One row of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct RowOperation {
     pub(crate) key: RowKey,
     pub(crate) operation: Operation,
-    /// The row may be missing: create it.
+    /// The row may be missing: create it, if its stripe can be had.
     pub(crate) create: bool,
-    /// Others are at the row: wait for its stripe first.
-    pub(crate) queue: bool,
+    pub(crate) stripes: Stripes,
 }
 
 impl RowOperation {
-    /// Whether it takes its stripe before its row.
-    pub(crate) fn queues(&self) -> bool {
-        self.create || self.queue
-    }
-
     /// The rows that it changes.
     fn keys(&self) -> impl Iterator<Item = &RowKey> {
         std::iter::once(&self.key).chain(self.operation.second())
@@ -79,16 +84,18 @@ impl RowOperation {
 
     /// An upper bound of the bytes that it adds to a packet.
     pub(crate) fn weight(&self) -> usize {
-        let texts = match &self.operation {
-            Operation::Acquire(acquire) => acquire.description.len() + acquire.held_by.len(),
-            _ => 0,
-        };
-        let second = self
-            .operation
-            .second()
-            .map_or(0, |key| key.name.as_str().len());
-        512 + 6 * (self.key.name.as_str().len() + second) + 2 * texts
+        weight(&self.key, &self.operation)
     }
+}
+
+/// An upper bound of the bytes that an operation adds to a packet.
+pub(crate) fn weight(key: &RowKey, operation: &Operation) -> usize {
+    let texts = match operation {
+        Operation::Acquire(acquire) => acquire.description.len() + acquire.held_by.len(),
+        _ => 0,
+    };
+    let second = operation.second().map_or(0, |key| key.name.as_str().len());
+    512 + 6 * (key.name.as_str().len() + second) + 2 * texts
 }
 
 /// A batch: at most one operation per row.
@@ -247,13 +254,19 @@ impl Script<'_> {
         self.number_row();
     }
 
-    /// Locks the stripes of the rows that queue.
+    /// Locks the stripes of a batch: first those that it waits for, then those of the others that are free.
     fn lock_stripes(&mut self, rows: &[RowOperation]) {
-        let queue = rows.iter().filter(|row| row.queues());
-        self.lock_stripes_of(queue.flat_map(RowOperation::keys).map(RowKey::stripe));
+        let stripes = |how: Stripes| {
+            let rows = rows.iter().filter(move |row| row.stripes == how);
+            rows.flat_map(RowOperation::keys).map(RowKey::stripe)
+        };
+        let waited: StripeSet = stripes(Stripes::Wait).collect();
+        let tried: StripeSet = stripes(Stripes::Try).collect();
+        self.lock_stripes_of(waited);
+        self.try_stripes_of(tried.without(waited), !waited.is_empty());
     }
 
-    /// Inserts the rows that are missing, as free rows, under their stripes. A new row begins at the
+    /// Inserts the rows that are missing, as free rows, under those of their stripes that are locked. A new row begins at the
     /// floor that a purge left in its stripe, so that fencing tokens never go back.
     fn create_rows(&mut self, rows: &[RowOperation]) {
         let missing: Vec<&RowKey> = rows
@@ -281,7 +294,7 @@ impl Script<'_> {
                     key: "s.lock_name=v.s AND s.kind=0 AND s.slot=0",
                     joins: " LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
                             ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
-                    and: " AND t.lock_name IS NULL",
+                    and: &format!(" AND t.lock_name IS NULL AND FIND_IN_SET(v.s,{GOT})"),
                     ..Query::default()
                 },
             );

@@ -9,7 +9,7 @@ use super::literal;
 use super::operation::{
     Acquire, Change, Count, ForceRelease, Once, Operation, Release, Renew, RowKey, Touch, Want,
 };
-use super::packet::{Batch, Mode, RowOperation, read, write};
+use super::packet::{Batch, Mode, RowOperation, Stripes, read, write};
 use super::prepared::Prepared;
 use super::script::Proof;
 use crate::name::Name;
@@ -39,6 +39,8 @@ fn operation() -> impl Strategy<Value = Operation> {
                     ttl,
                     block,
                     level: reentrant.then_some(mark),
+                    gives_way: mark % 2 == 0,
+                    queues: false,
                     description: Arc::from(description),
                     held_by: Arc::from(held_by),
                 })
@@ -97,21 +99,20 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 fn row() -> impl Strategy<Value = RowOperation> {
-    (name(), operation(), any::<bool>(), any::<bool>()).prop_map(
-        |(name, operation, create, queue)| {
-            let key = match &operation {
-                Operation::Count(_) => RowKey::counter(name),
-                Operation::Once(_) => RowKey::once(name),
-                _ => RowKey::lock(name),
-            };
-            RowOperation {
-                key,
-                operation,
-                create,
-                queue,
-            }
-        },
-    )
+    let stripes = prop::sample::select(vec![Stripes::None, Stripes::Try, Stripes::Wait]);
+    (name(), operation(), any::<bool>(), stripes).prop_map(|(name, operation, create, stripes)| {
+        let key = match &operation {
+            Operation::Count(_) => RowKey::counter(name),
+            Operation::Once(_) => RowKey::once(name),
+            _ => RowKey::lock(name),
+        };
+        RowOperation {
+            key,
+            operation,
+            create: create && stripes != Stripes::None,
+            stripes,
+        }
+    })
 }
 
 /// The statements of a text. A `;` stands between them, and otherwise only as the literal `';'` that a
@@ -191,7 +192,7 @@ proptest! {
         prop_assert!(first.sql.len() <= weight + 16_384, "{} bytes where {} were expected", first.sql.len(), weight);
         // Where rows are waited for, nothing else is.
         let stripes = first.sql.contains("kind=0");
-        prop_assert_eq!(stripes, !wait && rows.iter().any(RowOperation::queues));
+        prop_assert_eq!(stripes, !wait && rows.iter().any(|row| row.stripes != Stripes::None));
         let text = read(&rows, dialect);
         prop_assert_eq!(self::statements(&text).len(), 1);
     }

@@ -60,7 +60,7 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
     }
     let floors: Vec<(Stripe, u64)> = floors.into_iter().collect();
     let mut script = Script::transaction(dialect, None, 256 * rows.len() + 4096);
-    script.lock_stripes_of(rows.iter().map(|row| row.stripe));
+    script.lock_stripes_of(rows.iter().map(|row| row.stripe).collect());
     // The stripes are locked by now, in their order.
     script.change(|script| {
         let list = List::new("nf", &floors, |row, (stripe, floor)| {

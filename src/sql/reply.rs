@@ -7,6 +7,11 @@
 //! The rows are as they were before the batch; but of a counter whose operation is granted, `PREVIOUS` and `COUNT` are what
 //! they become.
 
+use std::time::Duration;
+
+use crate::clock::from_micros;
+use crate::timing::GIVE_WAY;
+
 /// The row is free, or does not count.
 pub(crate) const FREE: u8 = 0;
 /// The row is held, or in use.
@@ -40,6 +45,16 @@ impl RowState {
     /// Whether a lock could be granted on this row.
     pub(crate) fn is_free(&self) -> bool {
         self.status == FREE || self.remaining <= 0
+    }
+
+    /// Whether somebody waited when the lock became free, a moment ago: he has it next.
+    pub(crate) fn is_promised(&self) -> bool {
+        self.free_for() < GIVE_WAY && self.wanted > 0
+    }
+
+    /// For how long a lock has been free.
+    pub(crate) fn free_for(&self) -> Duration {
+        from_micros(self.remaining.saturating_neg())
     }
 
     /// A counter's value: it starts again when its window has ended.

@@ -34,7 +34,7 @@ use super::list::{List, Query};
 use super::prepared::Prepared;
 use super::server_error::DEADLOCK;
 use crate::mutant::{self, Mutant};
-use crate::stripe::Stripe;
+use crate::stripe::{Stripe, StripeSet};
 
 /// A transaction as one text, with its `COMMIT` and the query that answers behind it.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,10 +62,12 @@ static NEXT_MARK: LazyLock<AtomicU64> =
 
 /// The sum of `ROW_COUNT()` of the statements before the last one that changed rows.
 const CHANGED: &str = "@tag_lock_changed";
-/// The mark of the packet that has locked its stripes.
+/// The mark of the packet that has waited for its stripes.
 const LOCKED: &str = "@tag_lock_locked";
-/// How many stripes it has locked: the aggregate makes one row of them.
-const STRIPES: &str = "@tag_lock_stripes";
+/// The mark of the packet that has tried to get stripes.
+const TRIED: &str = "@tag_lock_tried";
+/// The stripes that a packet has locked, with commas between.
+pub(super) const GOT: &str = "@tag_lock_stripes";
 
 /// A text of several statements while it is written.
 pub(super) struct Script<'p> {
@@ -361,32 +363,48 @@ impl<'p> Script<'p> {
     }
 
     /// Locks stripes in ascending order, and waits for them.
-    pub(super) fn lock_stripes_of(&mut self, stripes: impl Iterator<Item = Stripe>) {
-        let mut wanted = [false; crate::stripe::STRIPES as usize];
-        for stripe in stripes {
-            wanted[stripe.index()] = true;
+    pub(super) fn lock_stripes_of(&mut self, stripes: StripeSet) {
+        self.stripes(stripes, " FOR UPDATE", LOCKED, None);
+    }
+
+    /// Locks those stripes that are free. `waited`: some are locked already.
+    pub(super) fn try_stripes_of(&mut self, stripes: StripeSet, waited: bool) {
+        let others = waited.then_some(GOT);
+        self.stripes(stripes, " FOR UPDATE SKIP LOCKED", TRIED, others);
+    }
+
+    /// Locks stripes, and lists those that it has locked behind `others`.
+    fn stripes(&mut self, stripes: StripeSet, lock: &str, variable: &str, others: Option<&str>) {
+        let stripes: Vec<Stripe> = stripes.iter().collect();
+        if stripes.is_empty() {
+            return;
         }
         let lock = if mutant::on(Mutant::StripeUnlocked) {
             ""
         } else {
-            " FOR UPDATE"
+            lock
         };
-        let stripes: Vec<Stripe> = Stripe::all()
-            .filter(|stripe| wanted[stripe.index()])
-            .collect();
-        if stripes.is_empty() {
-            return;
-        }
         let mark = self.mark();
         let list = List::new("nj", &stripes, |row, stripe| {
             row.text('n', &stripe.to_string()).number('j', mark)
         });
+        // Of one row it is the same, and cheaper.
+        let all = if stripes.len() == 1 {
+            "MAX"
+        } else {
+            "GROUP_CONCAT"
+        };
+        let names = match others {
+            None => format!("COALESCE({all}(t.lock_name),'')"),
+            Some(others) => format!("CONCAT_WS(',',{others},{all}(t.lock_name))"),
+        };
         let marked = self.marked();
         self.statement(|script| {
             list.all().query(
                 script,
                 Query {
-                    select: &format!("SELECT {marked},COUNT(*) INTO {LOCKED},{STRIPES}"),
+                    // The aggregate makes one row of them, also of none.
+                    select: &format!("SELECT {marked},{names} INTO {variable},{GOT}"),
                     table: "t_tag_lock t FORCE INDEX(PRIMARY)",
                     key: "t.lock_name=v.n AND t.kind=0 AND t.slot=0",
                     tail: lock,
@@ -394,6 +412,6 @@ impl<'p> Script<'p> {
                 },
             );
         });
-        self.require_mark(LOCKED);
+        self.require_mark(variable);
     }
 }

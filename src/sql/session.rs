@@ -1,6 +1,7 @@
 //! What every session says once, right after it connected.
 
 use super::dialect::Dialect;
+use crate::timing::{SERVER_IDLE, SERVER_LOCK_WAIT};
 
 /// How a session ends its transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,20 @@ pub(crate) enum Commit {
 /// Asks who is there; the first query of every session.
 pub(crate) const WHO: &str =
     "SELECT VERSION(),CONNECTION_ID(),@@max_allowed_packet,@@max_user_connections";
+
+/// Asks under which address the server sees this session.
+pub(crate) const OWN_ADDRESS: &str =
+    "SELECT host FROM information_schema.processlist WHERE id=CONNECTION_ID()";
+
+/// Asks under which address the server sees a session, if it has that.
+pub(crate) fn address_of(number: u64) -> String {
+    format!("SELECT host FROM information_schema.processlist WHERE id={number}")
+}
+
+/// Ends a session. An account may end its own.
+pub(crate) fn kill(number: u64) -> String {
+    format!("KILL CONNECTION {number}")
+}
 
 /// The settings of a session.
 ///
@@ -32,11 +47,12 @@ pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
         Commit::Explicit => 0,
         Commit::Automatic => 1,
     };
+    let (lock_wait, idle) = (SERVER_LOCK_WAIT.as_secs(), SERVER_IDLE.as_secs());
     let mut sql = format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
          SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',time_zone='+00:00',\
-         innodb_lock_wait_timeout=1,lock_wait_timeout=1,net_write_timeout=5,\
-         wait_timeout=28800,group_concat_max_len=4194304,sql_safe_updates=0,\
+         innodb_lock_wait_timeout={lock_wait},lock_wait_timeout={lock_wait},net_write_timeout=5,\
+         wait_timeout={idle},group_concat_max_len=4194304,sql_safe_updates=0,\
          sql_select_limit=18446744073709551615,completion_type=0,autocommit={autocommit}"
     );
     if dialect.bounds_idle_transactions() {

@@ -7,12 +7,24 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use super::operation::Operation;
 use super::{FOREVER, NOW, NOW_MICROS};
 use crate::mutant::{self, Mutant};
+use crate::timing::GIVE_WAY;
 
 /// A lock's row is held by the same owner.
 const MINE: &str = "(t.holder=v.d AND t.status=1 AND t.deadline>{at})";
 /// A counter's value, 0 where its window has ended. The arithmetic is DECIMAL, so that no intermediate value leaves its
 /// type (error 1690); that the result fits is what the bounds say.
 const VALUE: &str = "CAST(IF(t.deadline<={at},0,t.count) AS DECIMAL(30,0))";
+
+/// A grant answers the wish; whoever waits on repeats it. So nobody lets somebody go first who has gone.
+const WISH_ANSWERED: &str = "{at}";
+
+/// What else an acquire asks for that gives way (`v.p`): nobody waits, or the lock has been free for long enough for him to come.
+fn give_way() -> String {
+    format!(
+        " AND (v.p=0 OR t.wanted_until<={{at}} OR t.deadline<=TIMESTAMPADD(MICROSECOND,-{},{{at}}))",
+        GIVE_WAY.as_micros()
+    )
+}
 
 /// What is done to a row. The number stands in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +83,10 @@ impl Verb {
         } else {
             "<="
         };
-        let free = format!("{{micros}}<=v.t AND (t.status=0 OR t.deadline{ended}{{at}}");
+        let free = format!(
+            "{{micros}}<=v.t AND ((t.status=0 OR t.deadline{ended}{{at}}){}",
+            give_way()
+        );
         match self {
             // Free, expired,
             Self::Acquire => format!("{free})"),
@@ -105,6 +120,7 @@ impl Verb {
         match self {
             Self::Acquire => vec![
                 ("fence", fence.into()),
+                ("wanted_until", WISH_ANSWERED.into()),
                 ("deadline", until("v.w")),
                 ("status", "1".into()),
                 ("count", "1".into()),
@@ -116,6 +132,10 @@ impl Verb {
             Self::AcquireLevel => vec![
                 ("count", format!("IF({MINE},t.count+1,1)")),
                 ("fence", format!("IF({MINE},t.fence,{fence})")),
+                (
+                    "wanted_until",
+                    format!("IF({MINE},t.wanted_until,{WISH_ANSWERED})"),
+                ),
                 (
                     "deadline",
                     format!("IF({MINE},GREATEST(t.deadline,{0}),{0})", until("v.w")),

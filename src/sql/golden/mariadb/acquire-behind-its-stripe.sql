@@ -6,7 +6,7 @@ INSERT INTO t_tag_lock_lane (id,seq,modify_time)
 
 PREPARE tag_lock_1 FROM '
 SELECT IF(ROW_COUNT()>0,?,0),
-    COUNT(*)
+    COALESCE(MAX(t.lock_name),'')
   INTO @tag_lock_locked,
     @tag_lock_stripes
   FROM t_tag_lock t FORCE INDEX(PRIMARY)
@@ -19,7 +19,7 @@ PREPARE tag_lock_2 FROM '
 SELECT ?,
     UTC_TIMESTAMP(6),
     TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
-    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=? AND (t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)),?,NULL)),''),
+    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=? AND ((t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) AND (?=0 OR t.wanted_until<=UTC_TIMESTAMP(6) OR t.deadline<=TIMESTAMPADD(MICROSECOND,-150000,UTC_TIMESTAMP(6)))),?,NULL)),''),
     CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=?,t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
   INTO @tag_lock_decided,
     @tag_lock_now,
@@ -42,6 +42,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   AND (LENGTH(@tag_lock_granted)=? OR FIND_IN_SET(?,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
     t_tag_lock.fence=GREATEST(t_tag_lock.fence,@tag_lock_micros)+?,
+    t_tag_lock.wanted_until=@tag_lock_now,
     t_tag_lock.deadline=TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6)),
     t_tag_lock.status=1,
     t_tag_lock.count=1,
@@ -64,6 +65,7 @@ EXECUTE tag_lock_1
 EXECUTE tag_lock_2
   USING :mark,
     1790000005000000,
+    1,
     0,
     0,
     x'6e45386daeb0b86da1ac4c609001d1e9',

@@ -8,7 +8,7 @@ PREPARE tag_lock_1 FROM '
 SELECT IF(ROW_COUNT()>0,?,0),
     UTC_TIMESTAMP(6),
     TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
-    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=? AND (t.status=0 OR t.deadline<=UTC_TIMESTAMP(6) OR (t.holder=? AND t.status=1 AND t.deadline>UTC_TIMESTAMP(6))),?,NULL)),''),
+    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=? AND ((t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) AND (?=0 OR t.wanted_until<=UTC_TIMESTAMP(6) OR t.deadline<=TIMESTAMPADD(MICROSECOND,-150000,UTC_TIMESTAMP(6))) OR (t.holder=? AND t.status=1 AND t.deadline>UTC_TIMESTAMP(6))),?,NULL)),''),
     CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=?,t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
   INTO @tag_lock_decided,
     @tag_lock_now,
@@ -32,6 +32,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
     t_tag_lock.count=IF((t_tag_lock.holder=? AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.count+1,1),
     t_tag_lock.fence=IF((t_tag_lock.holder=? AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.fence,GREATEST(t_tag_lock.fence,@tag_lock_micros)+?),
+    t_tag_lock.wanted_until=IF((t_tag_lock.holder=? AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.wanted_until,@tag_lock_now),
     t_tag_lock.deadline=IF((t_tag_lock.holder=? AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),GREATEST(t_tag_lock.deadline,TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))),TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))),
     t_tag_lock.status=1,
     t_tag_lock.previous=?,
@@ -54,6 +55,7 @@ EXECUTE tag_lock_0
 EXECUTE tag_lock_1
   USING :mark,
     1790000005000000,
+    1,
     x'6e45386daeb0b86da1ac4c609001d1e9',
     0,
     0,
@@ -69,6 +71,7 @@ EXECUTE tag_lock_2
     x'6e45386daeb0b86da1ac4c609001d1e9',
     x'6e45386daeb0b86da1ac4c609001d1e9',
     65536,
+    x'6e45386daeb0b86da1ac4c609001d1e9',
     x'6e45386daeb0b86da1ac4c609001d1e9',
     30000000,
     30000000,

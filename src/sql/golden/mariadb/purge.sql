@@ -2,7 +2,7 @@ BEGIN NOT ATOMIC
 SET @tag_lock_changed=NULL;
 
 SELECT :mark,
-    COUNT(*)
+    COALESCE(MAX(t.lock_name),'')
   INTO @tag_lock_locked,
     @tag_lock_stripes
   FROM t_tag_lock t FORCE INDEX(PRIMARY)

@@ -8,7 +8,7 @@ PREPARE tag_lock_1 FROM '
 SELECT IF(ROW_COUNT()>0,?,0),
     UTC_TIMESTAMP(6),
     TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
-    COALESCE(GROUP_CONCAT(IF(CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1 THEN TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=? AND (t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) WHEN 3 THEN t.holder=SUBSTR(?,v.seq*?+1,?) AND t.status=1 AND t.fence=CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 5 THEN t.holder=SUBSTR(?,v.seq*?+1,?) AND t.status=1 AND t.fence=CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) AND t.deadline>UTC_TIMESTAMP(6) ELSE 0 END,v.seq,NULL)),''),
+    COALESCE(GROUP_CONCAT(IF(CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1 THEN TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=? AND ((t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) AND (?=0 OR t.wanted_until<=UTC_TIMESTAMP(6) OR t.deadline<=TIMESTAMPADD(MICROSECOND,-150000,UTC_TIMESTAMP(6)))) WHEN 3 THEN t.holder=SUBSTR(?,v.seq*?+1,?) AND t.status=1 AND t.fence=CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 5 THEN t.holder=SUBSTR(?,v.seq*?+1,?) AND t.status=1 AND t.fence=CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) AND t.deadline>UTC_TIMESTAMP(6) ELSE 0 END,v.seq,NULL)),''),
     CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(GROUP_CONCAT(CONCAT_WS(' ',v.seq,t.status,t.holder=SUBSTR(?,v.seq*?+1,?),t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
   INTO @tag_lock_decided,
     @tag_lock_now,
@@ -36,6 +36,9 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   THEN GREATEST(t_tag_lock.fence,@tag_lock_micros)+? WHEN 3
   THEN CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED)
   ELSE t_tag_lock.fence END,
+    t_tag_lock.wanted_until=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
+  THEN @tag_lock_now
+  ELSE t_tag_lock.wanted_until END,
     t_tag_lock.deadline=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
   THEN TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6)) WHEN 3
   THEN TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))
@@ -83,6 +86,7 @@ EXECUTE tag_lock_1
     1,
     1,
     1790000005000000,
+    1,
     x'6e45386daeb0b86da1ac4c609001d1e96e45386daeb0b86da1ac4c609001d1e96e45386daeb0b86da1ac4c609001d1e96e45386daeb0b86da1ac4c609001d1e9',
     16,
     16,
@@ -118,6 +122,9 @@ EXECUTE tag_lock_2
     _binary'               0               01790000000000001',
     16,
     16,
+    _binary'113',
+    1,
+    1,
     _binary'113',
     1,
     1,

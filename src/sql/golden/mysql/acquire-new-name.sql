@@ -7,14 +7,14 @@ INSERT INTO t_tag_lock_lane (id,seq,modify_time)
     modify_time=VALUES(modify_time);
 
 SELECT IF(ROW_COUNT()>0,:mark,0),
-    COUNT(*)
-  INTO @tag_lock_locked,
+    COALESCE(MAX(t.lock_name),'')
+  INTO @tag_lock_tried,
     @tag_lock_stripes
   FROM t_tag_lock t FORCE INDEX(PRIMARY)
   WHERE t.lock_name=_utf8mb4 x'63656e7465725f6c6f636b5f3834'
   AND t.kind=0
   AND t.slot=0
-  FOR UPDATE;
+  FOR UPDATE SKIP LOCKED;
 
 INSERT INTO t_tag_lock (lock_name,kind,slot,fence,create_time,modify_time)
   SELECT _utf8mb4 x'6a6f62',
@@ -31,12 +31,13 @@ INSERT INTO t_tag_lock (lock_name,kind,slot,fence,create_time,modify_time)
   WHERE s.lock_name=_utf8mb4 x'63656e7465725f6c6f636b5f3834'
   AND s.kind=0
   AND s.slot=0
-  AND t.lock_name IS NULL;
+  AND t.lock_name IS NULL
+  AND FIND_IN_SET(_utf8mb4 x'63656e7465725f6c6f636b5f3834',@tag_lock_stripes);
 
 SELECT :mark,
     UTC_TIMESTAMP(6),
     TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
-    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=1790000005000000 AND (t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)),0,NULL)),''),
+    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=1790000005000000 AND ((t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) AND (1=0 OR t.wanted_until<=UTC_TIMESTAMP(6) OR t.deadline<=TIMESTAMPADD(MICROSECOND,-150000,UTC_TIMESTAMP(6)))),0,NULL)),''),
     CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',0,t.status,t.holder=x'6e45386daeb0b86da1ac4c609001d1e9',t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
   INTO @tag_lock_decided,
     @tag_lock_now,
@@ -58,6 +59,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   AND (LENGTH(@tag_lock_granted)=1 OR FIND_IN_SET(0,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
     t_tag_lock.fence=GREATEST(t_tag_lock.fence,@tag_lock_micros)+65536,
+    t_tag_lock.wanted_until=@tag_lock_now,
     t_tag_lock.deadline=TIMESTAMPADD(MICROSECOND,30000000,UTC_TIMESTAMP(6)),
     t_tag_lock.status=1,
     t_tag_lock.count=1,
@@ -66,7 +68,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.description=_utf8mb4 x'6e696768746c79',
     t_tag_lock.held_by=_utf8mb4 x'7765622d312f34373131';
 
-SET completion_type=IF(@tag_lock_locked=:mark AND @tag_lock_decided=:mark AND ROW_COUNT()=2*(@tag_lock_granted<>''),'NO_CHAIN','undone');
+SET completion_type=IF(@tag_lock_tried=:mark AND @tag_lock_decided=:mark AND ROW_COUNT()=2*(@tag_lock_granted<>''),'NO_CHAIN','undone');
 
 COMMIT;
 

@@ -9,7 +9,7 @@ INSERT INTO t_tag_lock_lane (id,seq,modify_time)
 SELECT IF(ROW_COUNT()>0,:mark,0),
     UTC_TIMESTAMP(6),
     TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
-    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=1790000005000000 AND (t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)),0,NULL)),''),
+    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=1790000005000000 AND ((t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) AND (1=0 OR t.wanted_until<=UTC_TIMESTAMP(6) OR t.deadline<=TIMESTAMPADD(MICROSECOND,-150000,UTC_TIMESTAMP(6)))),0,NULL)),''),
     CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',0,t.status,t.holder=x'6e45386daeb0b86da1ac4c609001d1e9',t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
   INTO @tag_lock_decided,
     @tag_lock_now,
@@ -31,6 +31,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   AND (LENGTH(@tag_lock_granted)=1 OR FIND_IN_SET(0,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
     t_tag_lock.fence=GREATEST(t_tag_lock.fence,@tag_lock_micros)+65536,
+    t_tag_lock.wanted_until=@tag_lock_now,
     t_tag_lock.deadline=TIMESTAMPADD(MICROSECOND,30000000,UTC_TIMESTAMP(6)),
     t_tag_lock.status=1,
     t_tag_lock.count=1,

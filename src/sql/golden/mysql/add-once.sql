@@ -6,12 +6,45 @@ INSERT INTO t_tag_lock_lane (id,seq,modify_time)
   ON DUPLICATE KEY UPDATE seq=IF(seq+1=VALUES(seq),VALUES(seq),NULL),
     modify_time=VALUES(modify_time);
 
-SET @tag_lock_decided=IF(ROW_COUNT()>0,:mark,0),
+WITH v(n) AS (VALUES ROW(_utf8mb4 x'63656e7465725f6c6f636b5f3230'),ROW(_utf8mb4 x'63656e7465725f6c6f636b5f3733'))
+  SELECT IF(ROW_COUNT()>0,:mark,0),
+    COALESCE(GROUP_CONCAT(t.lock_name),'')
+  INTO @tag_lock_tried,
+    @tag_lock_stripes
+  FROM v
+  STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY)
+  ON t.lock_name=v.n
+  AND t.kind=0
+  AND t.slot=0
+  WHERE 1
+  FOR UPDATE SKIP LOCKED;
+
+INSERT INTO t_tag_lock (lock_name,kind,slot,fence,create_time,modify_time) WITH v(n,k,s) AS (VALUES ROW(_utf8mb4 x'6f726465723a37',3,_utf8mb4 x'63656e7465725f6c6f636b5f3230'),ROW(_utf8mb4 x'7072697a65',2,_utf8mb4 x'63656e7465725f6c6f636b5f3733'))
+  SELECT v.n,
+    v.k,
+    0,
+    s.count,
+    UTC_TIMESTAMP(6),
+    UTC_TIMESTAMP(6)
+  FROM v
+  STRAIGHT_JOIN t_tag_lock s FORCE INDEX(PRIMARY)
+  ON s.lock_name=v.s
+  AND s.kind=0
+  AND s.slot=0
+  LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY)
+  ON t.lock_name=v.n
+  AND t.kind=v.k
+  AND t.slot=0
+  WHERE 1
+  AND t.lock_name IS NULL
+  AND FIND_IN_SET(v.s,@tag_lock_stripes);
+
+SET @tag_lock_decided=:mark,
     @tag_lock_granted='',
     @tag_lock_rows=CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';');
 
 SELECT :mark,
-    COUNT(*)
+    COUNT(*)+COUNT(DISTINCT t.lock_name)
   INTO @tag_lock_once,
     @tag_lock_ids
   FROM t_tag_lock o FORCE INDEX(PRIMARY)
@@ -25,7 +58,7 @@ SELECT :mark,
   AND (o.status=0 OR o.deadline<=UTC_TIMESTAMP(6))
   FOR UPDATE SKIP LOCKED;
 
-UPDATE (SELECT o.lock_name AS n,t.lock_name AS c,x'0fc89f8ae19394b48debd6353bb9ad33' AS d,CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) BETWEEN 1 AND 9223372036854775807 AS k,IF(CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) BETWEEN 1 AND 9223372036854775807,CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))+(-1),CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))) AS x,IF(CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) BETWEEN 1 AND 9223372036854775807,CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))+(-1),t.count) AS y,IF(CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) BETWEEN 1 AND 9223372036854775807,CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)),t.previous) AS p,IF(CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) BETWEEN 1 AND 9223372036854775807,x'0fc89f8ae19394b48debd6353bb9ad33',t.holder) AS h,IF(CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) BETWEEN 1 AND 9223372036854775807,IF(t.deadline<=UTC_TIMESTAMP(6) OR (0>0 AND t.deadline='9999-12-31 00:00:00'),IF(0>0,TIMESTAMPADD(MICROSECOND,0,UTC_TIMESTAMP(6)),'9999-12-31 00:00:00'),t.deadline),t.deadline) AS e,TIMESTAMPADD(MICROSECOND,86400000000,UTC_TIMESTAMP(6)) AS r FROM t_tag_lock o FORCE INDEX(PRIMARY) STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) ON t.lock_name=_utf8mb4 x'7072697a65' AND t.kind=2 AND t.slot=0 WHERE o.lock_name=_utf8mb4 x'6f726465723a37' AND o.kind=3 AND o.slot=0 AND (o.status=0 OR o.deadline<=UTC_TIMESTAMP(6)) LIMIT 1000000 FOR UPDATE SKIP LOCKED) k
+UPDATE (SELECT i.*,i.r<=i.a AS k,IF(i.r<=i.a,i.x+i.r*i.s,i.x+i.a*i.s) AS v FROM (SELECT j.*,IF(j.x BETWEEN j.l AND j.h,LEAST(j.m,CASE WHEN j.s>0 THEN LEAST(j.h-j.x,j.m*j.s) DIV j.s+1 WHEN j.s<0 THEN LEAST(j.x-j.l,-j.m*j.s) DIV -j.s+1 ELSE j.m END),0) AS a FROM (SELECT q.*,ROW_NUMBER() OVER (PARTITION BY q.c ORDER BY q.i) AS r,COUNT(*) OVER (PARTITION BY q.c) AS m FROM (SELECT 0 AS i,o.lock_name AS n,t.lock_name AS c,x'0fc89f8ae19394b48debd6353bb9ad33' AS d,CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) AS x,CAST((-1) AS DECIMAL(30,0)) AS s,CAST(1 AS DECIMAL(30,0)) AS l,CAST(9223372036854775807 AS DECIMAL(30,0)) AS h,IF(t.deadline<=UTC_TIMESTAMP(6) OR (0>0 AND t.deadline='9999-12-31 00:00:00'),IF(0>0,TIMESTAMPADD(MICROSECOND,0,UTC_TIMESTAMP(6)),'9999-12-31 00:00:00'),t.deadline) AS e,TIMESTAMPADD(MICROSECOND,86400000000,UTC_TIMESTAMP(6)) AS y FROM t_tag_lock o FORCE INDEX(PRIMARY) STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) ON t.lock_name=_utf8mb4 x'7072697a65' AND t.kind=2 AND t.slot=0 WHERE o.lock_name=_utf8mb4 x'6f726465723a37' AND o.kind=3 AND o.slot=0 AND (o.status=0 OR o.deadline<=UTC_TIMESTAMP(6)) LIMIT 1000000 FOR UPDATE SKIP LOCKED) q) j) i) k
   STRAIGHT_JOIN t_tag_lock o FORCE INDEX(PRIMARY)
   ON o.lock_name=k.n
   AND o.kind=3
@@ -37,17 +70,17 @@ UPDATE (SELECT o.lock_name AS n,t.lock_name AS c,x'0fc89f8ae19394b48debd6353bb9a
   SET o.status=1,
     o.holder=k.d,
     o.previous=k.k,
-    o.count=k.x,
-    o.deadline=k.r,
+    o.count=k.v,
+    o.deadline=k.y,
     o.modify_time=UTC_TIMESTAMP(6),
     u.status=1,
-    u.holder=k.h,
-    u.previous=k.p,
-    u.count=k.y,
-    u.deadline=k.e,
+    u.holder=IF(k.a>0,k.d,u.holder),
+    u.previous=IF(k.a>0,k.x+(k.a-1)*k.s,u.previous),
+    u.count=IF(k.a>0,k.x+k.a*k.s,u.count),
+    u.deadline=IF(k.a>0,k.e,u.deadline),
     u.modify_time=UTC_TIMESTAMP(6);
 
-SET @tag_lock_changed=LEAST(ROW_COUNT(),2*@tag_lock_ids);
+SET @tag_lock_changed=LEAST(ROW_COUNT(),@tag_lock_ids);
 
 SELECT CONCAT(@tag_lock_rows,',',COALESCE(MAX(CONCAT_WS(' ',0,t.status,t.holder=x'0fc89f8ae19394b48debd6353bb9ad33',t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),'')),
     :mark
@@ -62,7 +95,7 @@ INSERT INTO t_tag_lock_lane (id,seq,modify_time)
   VALUES (x'd93244e7b08131ef10eda16a07176275',42,UTC_TIMESTAMP(6))
   ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',CONCAT(@tag_lock_granted,';',@tag_lock_rows));
 
-SET completion_type=IF(@tag_lock_decided=:mark AND @tag_lock_once=:mark AND @tag_lock_told=:mark AND @tag_lock_changed+ROW_COUNT()=2*@tag_lock_ids+2,'NO_CHAIN','undone');
+SET completion_type=IF(@tag_lock_tried=:mark AND @tag_lock_decided=:mark AND @tag_lock_once=:mark AND @tag_lock_told=:mark AND @tag_lock_changed+ROW_COUNT()=@tag_lock_ids+2,'NO_CHAIN','undone');
 
 COMMIT;
 

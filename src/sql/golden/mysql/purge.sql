@@ -2,7 +2,7 @@ SET @tag_lock_changed=NULL,
     wait_timeout=1;
 
 SELECT :mark,
-    COUNT(*)
+    COALESCE(MAX(t.lock_name),'')
   INTO @tag_lock_locked,
     @tag_lock_stripes
   FROM t_tag_lock t FORCE INDEX(PRIMARY)

@@ -1,0 +1,181 @@
+//! What the engine's tasks share, and where a request goes.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::EngineOptions;
+use super::outcome::Outcome;
+use super::pool::Pool;
+use super::queue::LaneQueue;
+use super::request::{Group, Member};
+use super::server_clock::ServerClock;
+use super::stage::{Stage, Waits};
+use crate::clock::Moment;
+use crate::sql::operation::{Operation, RowKey};
+use crate::sql::reply::{self, RowState};
+use crate::stripe::STRIPES;
+
+/// For how many packets requests stand in line at a stripe after one that found others at its row: they come again.
+const CROWDED: u8 = 64;
+
+/// What the engine's tasks share.
+pub(crate) struct Shared {
+    pub(super) options: EngineOptions,
+    /// Of the lanes that never wait, each.
+    pub(super) lanes: Vec<Arc<LaneQueue>>,
+    pub(super) stripes: Arc<LaneQueue>,
+    pub(super) rows: Arc<LaneQueue>,
+    /// By stripe: for how many more packets of its line requests go there at once.
+    crowded: [AtomicU8; STRIPES as usize],
+    pub(super) pool: Arc<Pool>,
+    pub(super) clock: ServerClock,
+    /// The engine takes no more requests; then, nothing runs any more.
+    pub(super) closing: CancellationToken,
+    pub(super) closed: CancellationToken,
+    pub(super) runtime: tokio::runtime::Handle,
+    /// Lanes that never wait, and settlements; then those that serve them.
+    pub(super) tasks: Mutex<Vec<JoinHandle<()>>>,
+    pub(super) helpers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Shared {
+    /// For tasks on the current runtime.
+    pub(super) fn new(options: EngineOptions) -> Self {
+        let queue = |waits| Arc::new(LaneQueue::new(waits));
+        let connect = options.connect.clone();
+        let (limit, lanes) = (options.packet_limit, options.lanes);
+        let pool = Pool::new(connect, limit, lanes, options.account_limit);
+        Self {
+            lanes: (0..options.lanes.max(1))
+                .map(|_| queue(Waits::Never))
+                .collect(),
+            stripes: queue(Waits::ForStripe),
+            rows: queue(Waits::ForRow),
+            crowded: [const { AtomicU8::new(0) }; STRIPES as usize],
+            options,
+            pool: Arc::new(pool),
+            clock: ServerClock::default(),
+            closing: CancellationToken::new(),
+            closed: CancellationToken::new(),
+            runtime: tokio::runtime::Handle::current(),
+            tasks: Mutex::default(),
+            helpers: Mutex::default(),
+        }
+    }
+
+    pub(super) fn queues(&self) -> impl Iterator<Item = &Arc<LaneQueue>> {
+        self.lanes.iter().chain([&self.stripes, &self.rows])
+    }
+
+    /// Where requests of a stage wait. Those of one row have one lane: it is nowhere at once with itself. Additions that
+    /// run once are where their counter is.
+    fn queue(&self, stage: Stage, key: &RowKey, second: Option<&RowKey>) -> &LaneQueue {
+        match stage.waits() {
+            Waits::Never => {
+                let stripe = second.unwrap_or(key).stripe();
+                &self.lanes[stripe.index() % self.lanes.len()]
+            }
+            Waits::ForStripe => &self.stripes,
+            Waits::ForRow => &self.rows,
+        }
+    }
+
+    /// Hands a request to its lane.
+    pub(super) fn push(&self, key: RowKey, mut member: Member) {
+        let crowded = &self.crowded[key.stripe().index()];
+        if member.course.stage == Stage::Try
+            && member.request.may_stand_in_line()
+            && crowded.load(Ordering::Relaxed) > 0
+        {
+            member.course.stage = Stage::Stripe { create: false };
+        }
+        let queue = self.queue(member.course.stage, &key, member.request.second());
+        queue.push(key, member);
+    }
+
+    /// Hands groups that have changed nothing to the lanes of their stages: before others where they were already.
+    pub(super) fn put(&self, groups: impl IntoIterator<Item = Group>, from: Option<Waits>) {
+        for group in groups {
+            let stage = group.course.stage;
+            let queue = self.queue(stage, &group.key, group.operation.second());
+            match stage.waits() {
+                Waits::Never => queue.put_back([group]),
+                waits => queue.join([group], from == Some(waits)),
+            }
+        }
+    }
+
+    /// Tells a group its outcome.
+    pub(super) fn answer(&self, group: Group, outcome: &Outcome, sent: Moment, settled: bool) {
+        let key = group.key.clone();
+        for member in group.finish(outcome, sent, settled) {
+            self.push(key.clone(), member);
+        }
+    }
+
+    /// Takes in whether others were at a row: then those who come stand in line at its stripe at once.
+    pub(super) fn note_crowd(&self, group: &Group, row: Option<&RowState>, server_now: i64) {
+        let crowded = &self.crowded[group.key.stripe().index()];
+        if let Stage::Stripe { .. } = group.course.stage {
+            // It becomes 0 at the least.
+            let less = |left: u8| left.checked_sub(1);
+            let _ = crowded.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+        let Some(row) = row else {
+            return;
+        };
+        let others = match &group.operation {
+            Operation::Once(_) => false,
+            Operation::Acquire(_) if row.granted.is_none() => true,
+            // It had been taken to be missing, and was locked.
+            _ => group.course.stage.creates() && !row.is_new(server_now),
+        };
+        if others {
+            crowded.store(CROWDED, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn observe(&self, reply: &reply::Reply, sent: Moment) {
+        if let Some(step) = self.clock.observe(reply.server_now, sent, Moment::now()) {
+            tracing::warn!(
+                microseconds = step,
+                "the server's clock was stepped: leases without fencing are not safe across it"
+            );
+        }
+    }
+
+    /// Keeps the lanes from ending as long as something may still be put back.
+    pub(super) fn hold(self: &Arc<Self>) -> Hold {
+        for queue in self.queues() {
+            queue.hold();
+        }
+        Hold(Arc::clone(self))
+    }
+
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.runtime.spawn(task);
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(handle);
+    }
+
+    pub(super) fn spawn_helper(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.runtime.spawn(task);
+        let mut helpers = self.helpers.lock().unwrap_or_else(PoisonError::into_inner);
+        helpers.push(handle);
+    }
+}
+
+/// A settlement that is under way.
+pub(super) struct Hold(Arc<Shared>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        for queue in self.0.queues() {
+            queue.let_go();
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Times that depend on each other, and what must be longer than what.
+
+use std::time::Duration;
+
+/// `innodb_lock_wait_timeout` of our sessions. A stripe is held for one packet: who waits longer waits for somebody who hangs.
+pub(crate) const SERVER_LOCK_WAIT: Duration = Duration::from_secs(1);
+/// How long a packet that waits for a row or a stripe may wait: the servers look at their limit once a second.
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(3);
+/// `wait_timeout` of our sessions between two packets.
+pub(crate) const SERVER_IDLE: Duration = Duration::from_secs(28_800);
+
+/// A connection that was idle for longer is made anew: what stands between may have forgotten it.
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
+/// A connection that waits for locks is closed when nothing waited for so long.
+pub(crate) const IDLE_WAITING: Duration = Duration::from_secs(10);
+/// A lane that slept longer registers again, since a purge may have taken its row.
+pub(crate) const REGISTRATION: Duration = Duration::from_secs(3_600);
+/// A purge takes the rows of lanes that nobody has used for so long.
+pub(crate) const LANE_AGE: Duration = Duration::from_secs(86_400);
+
+/// How late a lane may be to say that a request's time is over.
+pub(crate) const LATE: Duration = Duration::from_secs(1);
+/// The pause between two looks at a row that a transaction holds, where connections are shared.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The longest pause between two looks at a lock that somebody waits for.
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
+/// How long a process keeps a lock in memory while another one waits for it.
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
+/// How long whoever does not wait yet lets those go first that wait, after each release.
+pub(crate) const GIVE_WAY: Duration = Duration::from_millis(150);
+/// For how long a waiting process is known to wait.
+pub(crate) const WANT: Duration = Duration::from_secs(10);
+/// A wish is not repeated sooner.
+pub(crate) const WANT_AGAIN: Duration = Duration::from_millis(20);
+
+const fn longer(long: Duration, short: Duration) -> bool {
+    long.as_micros() > short.as_micros()
+}
+
+const _: () = {
+    assert!(
+        longer(LOCK_WAIT, SERVER_LOCK_WAIT.saturating_mul(2)),
+        "the server ends a wait before the client gives the packet up, so that its outcome is known"
+    );
+    assert!(
+        longer(GIVE_WAY, LOOK),
+        "whoever waits looks at least once while the others give way"
+    );
+    assert!(
+        longer(WANT, GIVE_WAY.saturating_mul(8)),
+        "a wish outlives many turns"
+    );
+    assert!(
+        longer(SLICE, WANT_AGAIN),
+        "a wish is repeated within a turn"
+    );
+    assert!(
+        longer(LANE_AGE, REGISTRATION.saturating_mul(2)),
+        "no lane that is used is purged"
+    );
+    assert!(
+        longer(SERVER_IDLE, IDLE.saturating_mul(2)),
+        "we close idle connections first"
+    );
+};
