@@ -63,10 +63,6 @@ enum Attempt {
 impl Lane {
     pub(crate) fn new(shared: Arc<Shared>, queue: Arc<LaneQueue>, waits: Waits) -> Self {
         queue.enter();
-        if waits == Waits::ForStripe {
-            // It may send something there as long as it runs.
-            shared.rows.hold();
-        }
         let limit = shared.options.packet_limit;
         let limit = match waits {
             Waits::Never => limit,
@@ -415,12 +411,8 @@ impl Lane {
             batch,
             sent: numbered.sent,
         };
-        let hold = self.shared.hold();
         let shared = Arc::clone(&self.shared);
-        self.shared.spawn(async move {
-            settle(shared, unsettled).await;
-            drop(hold);
-        });
+        self.shared.spawn(settle(shared, unsettled));
     }
 }
 
@@ -429,8 +421,5 @@ impl Drop for Lane {
     fn drop(&mut self) {
         self.queue.leave_rows(&self.rows);
         self.queue.leave();
-        if self.waits == Waits::ForStripe {
-            self.shared.rows.let_go();
-        }
     }
 }

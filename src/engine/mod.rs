@@ -10,6 +10,7 @@ mod cost;
 mod lane;
 mod link;
 pub(crate) mod outcome;
+mod pending;
 mod pool;
 #[cfg(test)]
 mod properties;
@@ -78,8 +79,8 @@ impl Engine {
             shared.spawn(lane(queue, Waits::Never));
         }
         for _ in 0..WAITING {
-            shared.spawn_helper(lane(&shared.stripes, Waits::ForStripe));
-            shared.spawn_helper(lane(&shared.rows, Waits::ForRow));
+            shared.spawn(lane(&shared.stripes, Waits::ForStripe));
+            shared.spawn(lane(&shared.rows, Waits::ForRow));
         }
         let (readings, receiver) = mpsc::unbounded_channel();
         shared.spawn_helper(reader::read(Arc::clone(&shared), receiver));
@@ -174,22 +175,18 @@ impl Engine {
     /// Takes no more requests, and waits until those that came before have ended.
     pub(crate) async fn close(&self) {
         self.shared.closing.cancel();
-        for lane in &self.shared.lanes {
-            lane.close();
-        }
-        // Time for the packet in flight, and then for a settlement: to connect, to settle, to read.
+        self.shared.close();
+        // Time for the packets in flight, which may wait for locks; then for a settlement: to connect, to settle, to read; and
+        // then for a release that follows.
         let options = &self.shared.options;
         let settled = options.request_limit.max(3 * options.packet_limit);
-        let end = Moment::now().after(options.packet_limit).after(settled);
-        self.join(&self.shared.tasks, end).await;
-        // What the lanes have sent to those that wait was sent by now.
-        self.shared.stripes.close();
-        self.shared.rows.close();
-        self.shared.closed.cancel();
-        // The packets in flight there wait for locks, and look at the rows that they did not have.
         let end = Moment::now()
             .after(2 * options.packet_limit)
-            .after(LOCK_WAIT);
+            .after(LOCK_WAIT)
+            .after(settled);
+        self.join(&self.shared.tasks, end).await;
+        self.shared.closed.cancel();
+        let end = Moment::now().after(options.packet_limit);
         self.join(&self.shared.helpers, end).await;
     }
 
@@ -207,9 +204,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        for queue in self.shared.queues() {
-            queue.close();
-        }
+        self.shared.close();
         self.shared.closed.cancel();
     }
 }

@@ -255,7 +255,7 @@ proptest! {
         requests in prop::collection::vec(request(), 0..40),
         steps in prop::collection::vec((0_usize..2, 0_u32..3, 1_usize..5), 0..80),
     ) {
-        let queue = LaneQueue::new(Waits::ForRow);
+        let queue = LaneQueue::new(Waits::ForRow, Arc::default());
         queue.enter();
         queue.enter();
         for (key, request) in &requests {

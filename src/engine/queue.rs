@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use super::outcome::Answer;
+use super::pending::Pending;
 use super::request::{Group, Member};
 use super::stage::Waits;
 use crate::clock::Moment;
@@ -83,8 +84,6 @@ pub(crate) struct Waiting {
     closed: bool,
     /// How many lanes serve it.
     lanes: usize,
-    /// Settlements that may still put something back.
-    holds: usize,
     /// Its lanes have ended: nothing that is put here is answered any more.
     abandoned: bool,
 }
@@ -121,7 +120,6 @@ impl Waiting {
             arrived: 0,
             closed: false,
             lanes: 0,
-            holds: 0,
             abandoned: false,
         }
     }
@@ -311,11 +309,6 @@ impl Waiting {
         self.again.len() + self.urgent.len() + self.ready.len()
     }
 
-    /// Nothing will ever come.
-    fn is_over(&self) -> bool {
-        self.is_empty() && self.closed && self.holds == 0
-    }
-
     fn is_empty(&self) -> bool {
         self.again.is_empty() && self.urgent.is_empty() && self.ready.is_empty()
     }
@@ -325,13 +318,15 @@ impl Waiting {
 pub(crate) struct LaneQueue {
     waiting: Mutex<Waiting>,
     filled: Notify,
+    pending: Arc<Pending>,
 }
 
 impl LaneQueue {
-    pub(crate) fn new(waits: Waits) -> Self {
+    pub(super) fn new(waits: Waits, pending: Arc<Pending>) -> Self {
         Self {
             waiting: Mutex::new(Waiting::new(waits)),
             filled: Notify::new(),
+            pending,
         }
     }
 
@@ -426,17 +421,6 @@ impl LaneQueue {
         }
     }
 
-    /// A settlement may still put something back: the lanes wait for it before they end.
-    pub(crate) fn hold(&self) {
-        self.lock().holds += 1;
-    }
-
-    pub(crate) fn let_go(&self) {
-        self.lock().holds -= 1;
-        self.filled.notify_waiters();
-        self.filled.notify_one();
-    }
-
     fn abandon(&self) {
         let (rows, again) = {
             let mut waiting = self.lock();
@@ -461,25 +445,26 @@ impl LaneQueue {
     /// Waits until there is something to take, or never will be.
     pub(crate) async fn some(&self) {
         let mut filled = pin!(self.filled.notified());
+        let mut over = pin!(self.pending.over().notified());
         loop {
             // From here on a notification is not missed.
             filled.as_mut().enable();
-            {
-                let waiting = self.lock();
-                if !waiting.is_empty() || waiting.is_over() {
-                    return;
-                }
+            over.as_mut().enable();
+            if !self.lock().is_empty() || self.pending.is_over() {
+                return;
             }
-            filled.as_mut().await;
-            filled.set(self.filled.notified());
+            tokio::select! {
+                () = filled.as_mut() => filled.set(self.filled.notified()),
+                () = over.as_mut() => over.set(self.pending.over().notified()),
+            }
         }
     }
 
-    /// The next batch, empty if another lane took it; `None` when the queue is closed and empty.
+    /// The next batch, empty if another lane took it; `None` when nothing is under way any more, and nothing will be.
     pub(crate) fn take(&self, limits: Limits) -> Option<Vec<Group>> {
         let mut waiting = self.lock();
         let batch = waiting.take(limits);
-        if batch.is_empty() && waiting.is_over() {
+        if batch.is_empty() && self.pending.is_over() {
             return None;
         }
         if !waiting.is_empty() {

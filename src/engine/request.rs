@@ -7,6 +7,7 @@
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::outcome::{Answer, Outcome};
+use super::pending::UnderWay;
 use super::stage::Stage;
 use crate::clock::Moment;
 use crate::error::Error;
@@ -189,6 +190,8 @@ pub(crate) struct Member {
     pub(crate) course: Course,
     /// Its place among those that may be under way.
     pub(crate) place: Option<OwnedSemaphorePermit>,
+    /// The engine's lanes go on as long as this is here.
+    pub(super) under_way: Option<UnderWay>,
 }
 
 impl Member {
@@ -204,6 +207,7 @@ impl Member {
                 ..Course::default()
             },
             place: None,
+            under_way: None,
         }
     }
 

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::EngineOptions;
 use super::outcome::Outcome;
+use super::pending::Pending;
 use super::pool::Pool;
 use super::queue::LaneQueue;
 use super::request::{Group, Member};
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(super) lanes: Vec<Arc<LaneQueue>>,
     pub(super) stripes: Arc<LaneQueue>,
     pub(super) rows: Arc<LaneQueue>,
+    pending: Arc<Pending>,
     /// By stripe: for how many more packets of its line requests go there at once.
     crowded: [AtomicU8; STRIPES as usize],
     pub(super) pool: Arc<Pool>,
@@ -36,7 +38,7 @@ pub(crate) struct Shared {
     pub(super) closing: CancellationToken,
     pub(super) closed: CancellationToken,
     pub(super) runtime: tokio::runtime::Handle,
-    /// Lanes that never wait, and settlements; then those that serve them.
+    /// Lanes and settlements; then those that serve them.
     pub(super) tasks: Mutex<Vec<JoinHandle<()>>>,
     pub(super) helpers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -44,7 +46,8 @@ pub(crate) struct Shared {
 impl Shared {
     /// For tasks on the current runtime.
     pub(super) fn new(options: EngineOptions) -> Self {
-        let queue = |waits| Arc::new(LaneQueue::new(waits));
+        let pending = Arc::new(Pending::default());
+        let queue = |waits| Arc::new(LaneQueue::new(waits, Arc::clone(&pending)));
         let connect = options.connect.clone();
         let (limit, lanes) = (options.packet_limit, options.lanes);
         let pool = Pool::new(connect, limit, lanes, options.account_limit);
@@ -54,6 +57,7 @@ impl Shared {
                 .collect(),
             stripes: queue(Waits::ForStripe),
             rows: queue(Waits::ForRow),
+            pending,
             crowded: [const { AtomicU8::new(0) }; STRIPES as usize],
             options,
             pool: Arc::new(pool),
@@ -66,7 +70,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn queues(&self) -> impl Iterator<Item = &Arc<LaneQueue>> {
+    fn queues(&self) -> impl Iterator<Item = &Arc<LaneQueue>> {
         self.lanes.iter().chain([&self.stripes, &self.rows])
     }
 
@@ -83,8 +87,19 @@ impl Shared {
         }
     }
 
+    /// Takes no more requests, but for releases as long as others are under way.
+    pub(super) fn close(&self) {
+        for queue in self.queues() {
+            queue.close();
+        }
+        self.pending.close();
+    }
+
     /// Hands a request to its lane.
     pub(super) fn push(&self, key: RowKey, mut member: Member) {
+        if member.under_way.is_none() {
+            member.under_way = Some(self.pending.enter());
+        }
         let crowded = &self.crowded[key.stripe().index()];
         if member.course.stage == Stage::Try
             && member.request.may_stand_in_line()
@@ -147,14 +162,6 @@ impl Shared {
         }
     }
 
-    /// Keeps the lanes from ending as long as something may still be put back.
-    pub(super) fn hold(self: &Arc<Self>) -> Hold {
-        for queue in self.queues() {
-            queue.hold();
-        }
-        Hold(Arc::clone(self))
-    }
-
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let handle = self.runtime.spawn(task);
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,16 +173,5 @@ impl Shared {
         let handle = self.runtime.spawn(task);
         let mut helpers = self.helpers.lock().unwrap_or_else(PoisonError::into_inner);
         helpers.push(handle);
-    }
-}
-
-/// A settlement that is under way.
-pub(super) struct Hold(Arc<Shared>);
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        for queue in self.0.queues() {
-            queue.let_go();
-        }
     }
 }
