@@ -8,10 +8,11 @@ use allocation_counter::measure;
 
 use crate::name::Name;
 use crate::sql::dialect::Dialect;
-use crate::sql::operation::{Acquire, Operation, Release, RowKey, Want};
+use crate::sql::operation::{Acquire, Operation, Release, Want};
 use crate::sql::packet::{self, Batch, Mode, RowOperation, Stripes};
 use crate::sql::prepared::Prepared;
 use crate::sql::reply::Reply;
+use crate::sql::row::RowKey;
 use crate::sql::script::{Packet, Proof};
 use crate::token::Token;
 

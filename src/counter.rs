@@ -10,7 +10,8 @@ use crate::engine::request::Request;
 use crate::error::Error;
 use crate::name::Name;
 use crate::range::{bounds, start_range};
-use crate::sql::operation::{Change, Count, Once, Operation, RowKey};
+use crate::sql::operation::{Change, Count, Once, Operation};
+use crate::sql::row::RowKey;
 use crate::token::Token;
 
 /// A counter: a signed 64-bit value in the table, 0 until it is changed.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::sql::operation::RowKey;
+use crate::sql::row::RowKey;
 
 /// A row that was touched this recently is there: a purge leaves rows alone that were changed within
 /// an hour ([`crate::purge`]).

@@ -23,7 +23,8 @@ use crate::engine::request::Request;
 use crate::error::Error;
 use crate::lock::LockGuard;
 use crate::name::Name;
-use crate::sql::operation::{Operation, RowKey, Touch};
+use crate::sql::operation::{Operation, Touch};
+use crate::sql::row::RowKey;
 use crate::sql::server_error::{
     CHECKREAD, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, QUERY_INTERRUPTED, STATEMENT_TIMEOUT, UNKNOWN_ERROR,
     code_of,

@@ -44,6 +44,7 @@ impl Rig {
     async fn start() -> Self {
         let database = TestDatabase::new().await;
         let proxy = Proxy::before(&database.url).await.expect("a proxy");
+        proxy.ignore_kills(true);
         let client = hasty(&proxy, &database).await;
         Self {
             database,
@@ -250,6 +251,7 @@ async fn a_storm_of_late_packets_and_settlers() {
     let (rounds, seed) = (rounds(200), seed());
     let database = TestDatabase::new().await;
     let proxy = Proxy::before(&database.url).await.expect("a proxy");
+    proxy.ignore_kills(true);
     let mut clients = Vec::new();
     for _ in 0..4 {
         clients.push(hasty(&proxy, &database).await);

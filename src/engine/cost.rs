@@ -8,7 +8,7 @@ use super::stage::Waits;
 use crate::clock::Moment;
 use crate::cost::{allocations, at_most};
 use crate::name::Name;
-use crate::sql::operation::RowKey;
+use crate::sql::row::RowKey;
 
 const LIMITS: Limits = Limits {
     rows: 1_024,

@@ -39,8 +39,8 @@ use self::shared::Shared;
 use self::stage::Waits;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::sql::operation::RowKey;
 use crate::sql::reply::RowState;
+use crate::sql::row::RowKey;
 use crate::timing::{LATE, LOCK_WAIT};
 
 /// How many connections may wait for stripes, and how many for rows.

@@ -256,8 +256,10 @@ impl Pool {
                     seat,
                     used: Moment::now(),
                 };
-                self.end_given_up(&mut connection).await;
-                Ok(connection)
+                match self.end_given_up(&mut connection).await {
+                    Ok(()) => Ok(connection),
+                    Err(error) => Err((error, None)),
+                }
             }
             Err(error) => {
                 let code = code_of(&error);
@@ -272,24 +274,24 @@ impl Pool {
     }
 
     /// Ends the sessions that were given up, before the connection is used for anything else.
-    async fn end_given_up(&self, connection: &mut Connection) {
+    async fn end_given_up(&self, connection: &mut Connection) -> Result<(), sqlx::Error> {
         let sessions = self.line().take_given_up(Moment::now());
         if sessions.is_empty() {
-            return;
+            return Ok(());
         }
         let asked = sessions.len();
-        let left = connection.kill(sessions.clone()).await;
-        let left = left.unwrap_or_else(|error| {
-            tracing::debug!(%error, "cannot end the sessions that did not answer; trying again");
-            sessions
-        });
+        let (left, result) = match connection.kill(sessions.clone()).await {
+            Ok(left) => (left, Ok(())),
+            Err(error) => (sessions, Err(error)),
+        };
         if !left.is_empty() {
-            tracing::warn!(
+            tracing::debug!(
                 sessions = left.len(),
                 "ended sessions that did not answer in time"
             );
         }
         self.line().still_there(asked, left, Moment::now());
+        result
     }
 
     /// Gives a connection to the first who waits for one; hands it back if nobody does.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::outcome::{Outcome, Verdict, judge};
+use super::outcome::{Outcome, Verdict};
 use super::queue::{LaneQueue, Limits, Waiting};
 use super::request::{Group, Member, Request};
 use super::server_clock::ServerClock;
@@ -14,9 +14,10 @@ use super::stage::Waits;
 use crate::clock::Moment;
 use crate::name::Name;
 use crate::sql::operation::{
-    Acquire, Change, Count, ForceRelease, Once, Operation, Release, Renew, RowKey, Touch, Want,
+    Acquire, Change, Count, ForceRelease, Once, Operation, Release, Renew, Touch, Want,
 };
 use crate::sql::reply::{Reply, RowState};
+use crate::sql::row::RowKey;
 use crate::token::Token;
 
 fn counter(name: &str) -> RowKey {
@@ -156,7 +157,7 @@ proptest! {
     /// Nothing that stands in a row of somebody else's says that the operation was carried out, unless its batch did.
     #[test]
     fn only_an_own_row_says_yes(operation in operation(), row in prop::option::of(state())) {
-        let verdict = judge(&operation, row.as_ref());
+        let verdict = operation.judge(row.as_ref());
         let mine = row.is_some_and(|row| row.mine);
         let granted = row.is_some_and(|row| row.granted.is_some());
         if let Verdict::Final(

@@ -12,7 +12,8 @@ use super::request::{Group, Member};
 use super::stage::Waits;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::sql::operation::{Once, Operation, RowKey};
+use crate::sql::operation::{Once, Operation};
+use crate::sql::row::RowKey;
 use crate::stripe::StripeSet;
 
 /// How large a batch may become.

@@ -14,9 +14,10 @@ use super::pool::Connection;
 use super::shared::Shared;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::sql::operation::{Operation, RowKey, Touch};
+use crate::sql::operation::{Operation, Touch};
 use crate::sql::packet::{self, RowOperation, Stripes};
 use crate::sql::reply::{Reply, RowState};
+use crate::sql::row::RowKey;
 use crate::sql::server_error::{Meaning, code_of};
 
 /// Rows that somebody wants to see.

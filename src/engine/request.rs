@@ -13,8 +13,9 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::range::start_range;
-use crate::sql::operation::{Change, Count, Once, Operation, RowKey};
+use crate::sql::operation::{Change, Count, Once, Operation};
 use crate::sql::packet::{self, RowOperation, Stripes};
+use crate::sql::row::RowKey;
 use crate::stripe::StripeSet;
 use crate::token::Token;
 

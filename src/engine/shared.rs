@@ -15,8 +15,9 @@ use super::request::{Group, Member};
 use super::server_clock::ServerClock;
 use super::stage::{Stage, Waits};
 use crate::clock::Moment;
-use crate::sql::operation::{Operation, RowKey};
+use crate::sql::operation::Operation;
 use crate::sql::reply::{self, RowState};
+use crate::sql::row::RowKey;
 use crate::stripe::STRIPES;
 
 /// For how many packets requests stand in line at a stripe after one that found others at its row: they come again.

@@ -11,7 +11,7 @@
 //! A request goes to the right only when a packet did not have what it needs, so that it never delays one that can
 //! be answered at once. Releases and renewals do not wait for stripes at all, and renewals do not wait for their rows either.
 
-use super::outcome::{Outcome, Verdict, judge};
+use super::outcome::{Outcome, Verdict};
 use crate::sql::operation::Operation;
 use crate::sql::reply::RowState;
 
@@ -140,7 +140,7 @@ fn not_had(case: Case<'_>) -> Next {
 
 /// The packet had its row, and decided.
 fn decided(case: Case<'_>, row: &RowState) -> Next {
-    match judge(case.operation, Some(row)) {
+    match case.operation.judge(Some(row)) {
         Verdict::Final(outcome) => Next::Answer(outcome),
         // Refused by a clock that has been corrected since.
         _ if case.late => Next::Go(case.stage),
@@ -168,7 +168,7 @@ fn seen_locked(case: Case<'_>) -> Next {
     if case.row.is_none() && case.operation.creates() {
         return Next::FindStripe;
     }
-    let verdict = judge(case.operation, case.row);
+    let verdict = case.operation.judge(case.row);
     if verdict.is_open() && case.tries < most_tries(case.operation) && case.row.is_some() {
         return Next::Retry;
     }
@@ -182,7 +182,7 @@ fn seen_locked(case: Case<'_>) -> Next {
 
 /// The row as it is some time after the packet, which was committed.
 fn lost(case: Case<'_>) -> Next {
-    match judge(case.operation, case.row) {
+    match case.operation.judge(case.row) {
         Verdict::Final(outcome) => Next::Answer(outcome),
         Verdict::Missing => Next::Go(Stage::Create),
         Verdict::Busy => Next::Go(case.stage),
@@ -196,9 +196,10 @@ mod tests {
     use super::*;
     use crate::name::Name;
     use crate::sql::operation::{
-        Acquire, Change, Count, ForceRelease, Once, Release, Renew, RowKey, Touch, Want,
+        Acquire, Change, Count, ForceRelease, Once, Release, Renew, Touch, Want,
     };
     use crate::sql::reply::{ACTIVE, FREE, KEPT};
+    use crate::sql::row::RowKey;
     use crate::token::Token;
 
     const STAGES: [Stage; 5] = [

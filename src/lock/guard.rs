@@ -15,7 +15,8 @@ use crate::clock::{Moment, micros};
 use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
 use crate::error::Error;
-use crate::sql::operation::{Operation, Renew, RowKey};
+use crate::sql::operation::{Operation, Renew};
+use crate::sql::row::RowKey;
 use crate::telemetry;
 
 /// A lock that this task holds, until the guard is released or dropped.

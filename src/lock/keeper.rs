@@ -14,7 +14,8 @@ use crate::engine::outcome::{Answer, Outcome};
 use crate::engine::request::{Reply, Request};
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
-use crate::sql::operation::{Operation, Renew, RowKey};
+use crate::sql::operation::{Operation, Renew};
+use crate::sql::row::RowKey;
 use crate::telemetry;
 
 #[derive(Default)]

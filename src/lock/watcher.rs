@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::registry::Locks;
 use crate::clock::Moment;
-use crate::sql::operation::RowKey;
+use crate::sql::row::RowKey;
 
 /// Looks that are due this soon go with those that are due now.
 const TOGETHER: Duration = Duration::from_micros(500);

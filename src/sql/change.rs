@@ -19,18 +19,43 @@
 //! that is granted is changed, if only in its `modify_time`, so that the server counts it.
 
 use super::NOW_MICROS;
-use super::list::{List, Part, Query, Row};
-use super::operation::{Change, Operation};
+use super::column::Column;
+use super::list::{List, Part, Query};
+use super::operation::{STATEMENTS, Verb};
 use super::packet::{Batch, RowOperation};
 use super::script::Script;
-use super::verb::{self, STATEMENTS, Verb};
+use super::texts;
 use crate::mutant::{self, Mutant};
 
-/// The columns of a batch's list. All: `n` name, `k` kind, `i` position, `o` verb, `d` token.
-/// Locks: `t` granted until, `p` gives way, `w` ttl, `b` block, `x` description, `a` held by, `f` the grant's fence, `g` used, `h` hold,
-/// `q` mark. Counters: `l`, `u` bounds, `c` keeps the value, `s` step, `m` times, `e` edge, `w` window, `z` restart.
-/// Of the batch: `y` how long the list of positions is if all of it is granted, `j` the packet's mark.
-const COLUMNS: &str = "nkiodtpwbxafghqlucsmezyj";
+/// The columns of a batch's list.
+const COLUMNS: &[Column] = &[
+    Column::Name,
+    Column::Kind,
+    Column::Position,
+    Column::Verb,
+    Column::Token,
+    Column::NotAfter,
+    Column::GivesWay,
+    Column::Ttl,
+    Column::Block,
+    Column::Description,
+    Column::HeldBy,
+    Column::Fence,
+    Column::Used,
+    Column::Hold,
+    Column::Level,
+    Column::Wait,
+    Column::Low,
+    Column::High,
+    Column::Keeps,
+    Column::Step,
+    Column::Times,
+    Column::Edge,
+    Column::Window,
+    Column::Restart,
+    Column::AllGranted,
+    Column::Mark,
+];
 
 /// The mark of the packet that has decided.
 const DECIDED: &str = "@tag_lock_decided";
@@ -39,49 +64,6 @@ const DECIDED: &str = "@tag_lock_decided";
 /// column what a row's verb makes of it costs more (a sixth of the change of 512 rows, MariaDB 10.11).
 const EACH_ALONE: usize = 32;
 
-fn entry<'l>(row: Row<'l>, position: usize, operation: &RowOperation, not_after: i64) -> Row<'l> {
-    let verb = Verb::of(&operation.operation).map_or(0, |verb| verb as u8);
-    let row = row
-        .text('n', operation.key.name.as_str())
-        .number('k', operation.key.kind as u8)
-        .number('i', u64::try_from(position).unwrap_or_default())
-        .number('o', verb)
-        .bytes('d', operation.operation.token().as_bytes());
-    match &operation.operation {
-        Operation::Acquire(acquire) => row
-            .number('t', not_after)
-            .number('p', u8::from(acquire.gives_way))
-            .number('w', acquire.ttl)
-            .number('b', acquire.block)
-            .number('q', acquire.level.unwrap_or_default())
-            .text('x', &acquire.description)
-            .text('a', &acquire.held_by),
-        Operation::Release(release) => row
-            .number('f', release.fence)
-            .number('g', release.used)
-            .number('h', release.hold)
-            .number('q', release.level.unwrap_or_default()),
-        Operation::Renew(renew) => row.number('f', renew.fence).number('w', renew.ttl),
-        Operation::ForceRelease(force) => row.number('f', force.fence),
-        Operation::Want(want) => row.number('w', want.wait),
-        Operation::Count(count) => {
-            let (keeps, step, times, edge) = match count.change {
-                Change::Add { step, times, edge } => (1_u8, step, times, edge),
-                Change::Set { value } => (0, value, 1, 0),
-            };
-            row.number('l', count.low)
-                .number('u', count.high)
-                .number('c', keeps)
-                .number('s', step)
-                .number('m', times)
-                .number('e', edge)
-                .number('w', count.window)
-                .number('z', u8::from(count.restart))
-        }
-        Operation::Once(_) | Operation::Touch(_) => row,
-    }
-}
-
 impl Script<'_> {
     /// Decides about the rows of a batch, and changes them.
     pub(super) fn change_rows(&mut self, batch: &Batch<'_>) {
@@ -89,12 +71,12 @@ impl Script<'_> {
             .rows
             .iter()
             .enumerate()
-            .filter_map(|(position, row)| Some((position, row, Verb::of(&row.operation)?)))
+            .filter_map(|(position, row)| Some((position, row, row.operation.verb()?)))
             .collect();
         let mark = self.mark();
         if rows.is_empty() {
             // The operations with statements of their own add to it.
-            let marked = self.marked().replace("v.j", &mark.to_string());
+            let marked = self.marked().replace("v.mark", &mark.to_string());
             self.statement(|script| {
                 script.push(&format!(
                     "SET {DECIDED}={marked},@tag_lock_granted='',@tag_lock_rows=CONCAT({NOW_MICROS},';')"
@@ -106,10 +88,18 @@ impl Script<'_> {
         let digits = |position: usize| position.checked_ilog10().unwrap_or(0) + 1;
         let digits: u32 = rows.iter().map(|(position, ..)| digits(*position)).sum();
         let all = digits as usize + rows.len() - 1;
-        let list = List::new(COLUMNS, &rows, |entry, (position, row, _)| {
-            let entry = entry.number('y', u64::try_from(all).unwrap_or_default());
-            let entry = entry.number('j', mark);
-            self::entry(entry, *position, row, batch.not_after)
+        let list = List::new(COLUMNS, &rows, |entry, (position, row, verb)| {
+            let entry = entry
+                .text(Column::Name, row.key.name.as_str())
+                .number(Column::Kind, row.key.kind as u8)
+                .number(
+                    Column::Position,
+                    u64::try_from(*position).unwrap_or_default(),
+                )
+                .number(Column::Verb, *verb as u8)
+                .number(Column::AllGranted, u64::try_from(all).unwrap_or_default())
+                .number(Column::Mark, mark);
+            row.operation.write(entry, batch.not_after)
         });
         let has = |verb: &Verb| rows.iter().any(|(_, _, other)| other == verb);
         let verbs: Vec<Verb> = STATEMENTS
@@ -144,14 +134,14 @@ impl Script<'_> {
 
     /// Locks the rows and decides.
     fn decide(&mut self, batch: &Batch<'_>, rows: &Part<'_>, verbs: &[Verb]) {
-        let select = &verb::decision(verbs, rows.is_single(), self.marked());
+        let select = &texts::decision(verbs, rows.is_single(), self.marked());
         self.statement(|script| {
             rows.query(
                 script,
                 Query {
                     select,
                     table: "t_tag_lock t FORCE INDEX(PRIMARY)",
-                    key: "t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
+                    key: "t.lock_name=v.name AND t.kind=v.kind AND t.slot=0",
                     tail: batch.mode.lock_rows(),
                     ..Query::default()
                 },
@@ -162,13 +152,13 @@ impl Script<'_> {
 
     /// Changes those of the rows that are granted.
     fn change_granted(&mut self, rows: &Part<'_>, verbs: &[Verb]) {
-        let granted = "FIND_IN_SET(v.i,@tag_lock_granted)";
-        let assignments = verb::assignments(verbs);
+        let granted = "FIND_IN_SET(v.position,@tag_lock_granted)";
+        let assignments = texts::assignments(verbs);
         self.change(|script| {
             if rows.is_single() && mutant::on(Mutant::PacketUnchecked) {
                 script.push("UPDATE t_tag_lock SET ");
                 rows.fill(script, &assignments);
-                let key = " WHERE lock_name=v.n AND kind=v.k AND slot=0 AND ";
+                let key = " WHERE lock_name=v.name AND kind=v.kind AND slot=0 AND ";
                 rows.fill(script, key);
                 rows.fill(script, granted);
                 return;
@@ -177,9 +167,9 @@ impl Script<'_> {
             rows.query(
                 script,
                 Query {
-                    select: "SELECT v.n,v.k,0",
+                    select: "SELECT v.name,v.kind,0",
                     // In the common batch all are, and the list need not be searched for each.
-                    and: &format!(" AND (LENGTH(@tag_lock_granted)=v.y OR {granted})"),
+                    and: &format!(" AND (LENGTH(@tag_lock_granted)=v.all_granted OR {granted})"),
                     tail: &format!(" ON DUPLICATE KEY UPDATE {assignments}"),
                     ..Query::default()
                 },

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use super::dialect::Dialect;
 use super::operation::{
-    Acquire, Change, Count, ForceRelease, Kind, Once, Operation, Release, Renew, RowKey, Touch,
-    Want,
+    Acquire, Change, Count, ForceRelease, Once, Operation, Release, Renew, Touch, Want,
 };
 use super::packet::{self, Batch, Mode, RowOperation, Stripes};
 use super::prepared::Prepared;
 use super::purge::{self, Doomed};
+use super::row::{Kind, RowKey};
 use super::script::{Packet, Proof};
 use crate::name::Name;
 use crate::stripe::Stripe;

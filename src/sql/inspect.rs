@@ -1,6 +1,6 @@
 //! Queries that show locks to people. They take no lock.
 
-use super::operation::Kind;
+use super::row::Kind;
 use super::{NOW_MICROS, literal};
 
 /// The columns of both queries, in the order in which [`crate::inspect`] reads them.

@@ -9,51 +9,60 @@
 //! of MariaDB's SEQUENCE engine, each column is one string instead, from which row `v.seq` cuts its own
 //! ([`super::packed`]): the text is the same for all batches, so that it can be prepared.
 
+use super::column::Column;
 use super::literal;
 use super::packed::{Packed, SEQUENCE, SEQUENCE_LENGTH};
 use super::script::Script;
 
 /// The columns in which each row has a value of its own, as a rule: they are packed whatever is in them, so that
 /// there are few different texts.
-const OWN: &str = "nidofgs";
+const OWN: [Column; 8] = [
+    Column::Name,
+    Column::Position,
+    Column::Token,
+    Column::Verb,
+    Column::Fence,
+    Column::Used,
+    Column::Step,
+    Column::Stripe,
+];
 
-/// Writes the literals of one row, each into the column of its letter. What it does not write has no meaning there.
+/// Writes the literals of one row, each into its column. What it does not write has no meaning there.
 pub(super) struct Row<'l> {
-    columns: &'static str,
+    columns: &'static [Column],
     text: &'l mut String,
     /// By column, where its literal stands in the text.
     cells: &'l mut [(usize, usize)],
 }
 
 impl Row<'_> {
-    fn cell(self, letter: char, write: impl FnOnce(&mut String)) -> Self {
+    fn cell(self, column: Column, write: impl FnOnce(&mut String)) -> Self {
         let start = self.text.len();
         write(self.text);
-        let column = self.columns.find(letter);
-        debug_assert!(column.is_some(), "no column {letter}");
-        if let Some(cell) = column.and_then(|column| self.cells.get_mut(column)) {
+        let position = self.columns.iter().position(|other| *other == column);
+        debug_assert!(position.is_some(), "no column {column:?}");
+        if let Some(cell) = position.and_then(|position| self.cells.get_mut(position)) {
             *cell = (start, self.text.len());
         }
         self
     }
 
-    pub(super) fn bytes(self, letter: char, value: &[u8]) -> Self {
-        self.cell(letter, |text| literal::bytes(text, value))
+    pub(super) fn bytes(self, column: Column, value: &[u8]) -> Self {
+        self.cell(column, |text| literal::bytes(text, value))
     }
 
-    pub(super) fn text(self, letter: char, value: &str) -> Self {
-        self.cell(letter, |text| literal::text(text, value))
+    pub(super) fn text(self, column: Column, value: &str) -> Self {
+        self.cell(column, |text| literal::text(text, value))
     }
 
-    pub(super) fn number(self, letter: char, value: impl Into<i128>) -> Self {
-        self.cell(letter, |text| literal::number(text, value))
+    pub(super) fn number(self, column: Column, value: impl Into<i128>) -> Self {
+        self.cell(column, |text| literal::number(text, value))
     }
 }
 
 /// The rows of literals.
 pub(super) struct List {
-    /// One letter a column.
-    columns: &'static str,
+    columns: &'static [Column],
     /// All literals, one behind the other.
     text: String,
     /// By row and column, where its literal stands in the text.
@@ -63,7 +72,7 @@ pub(super) struct List {
 impl List {
     /// Each of `rows` as `write` writes it; at least one.
     pub(super) fn new<T>(
-        columns: &'static str,
+        columns: &'static [Column],
         rows: &[T],
         write: impl for<'l> Fn(Row<'l>, &T) -> Row<'l>,
     ) -> Self {
@@ -85,6 +94,11 @@ impl List {
             text,
             cells,
         }
+    }
+
+    /// Where a column stands.
+    fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name() == name)
     }
 
     fn literal(&self, row: usize, column: usize) -> Option<&str> {
@@ -112,7 +126,7 @@ pub(super) struct Part<'l> {
     rows: Vec<usize>,
 }
 
-/// A query of a list's rows. In all of it `v.x` is column `x` of the list.
+/// A query of a list's rows. In all of it `v.ttl` is the column `ttl` of the list.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Query<'q> {
     pub(super) select: &'q str,
@@ -127,13 +141,15 @@ pub(super) struct Query<'q> {
 }
 
 /// Where `template` names columns of the list, and which.
-fn references(template: &str) -> impl Iterator<Item = (usize, char)> {
+fn references(template: &str) -> impl Iterator<Item = (usize, &str)> {
     template.match_indices("v.").filter_map(|(at, _)| {
         let inside = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if template[..at].ends_with(inside) {
             return None;
         }
-        template[at + 2..].chars().next().map(|letter| (at, letter))
+        let name = &template[at + 2..];
+        let end = name.find(|c| !inside(c)).unwrap_or(name.len());
+        Some((at, &name[..end])).filter(|_| end > 0)
     })
 }
 
@@ -172,8 +188,8 @@ impl<'l> Part<'l> {
     fn named(&self, query: &Query<'_>) -> Vec<usize> {
         let mut named = vec![false; self.list.columns.len()];
         for template in [query.select, query.key, query.joins, query.and, query.tail] {
-            for (_, letter) in references(template) {
-                if let Some(column) = self.list.columns.find(letter) {
+            for (_, name) in references(template) {
+                if let Some(column) = self.list.column(name) {
                     named[column] = true;
                 }
             }
@@ -209,7 +225,7 @@ impl<'l> Part<'l> {
 
     /// The rows have values of their own there, as a rule.
     fn is_own(&self, column: usize) -> bool {
-        OWN.contains(&self.list.columns[column..=column])
+        OWN.contains(&self.list.columns[column])
     }
 
     /// Appends the query.
@@ -269,7 +285,7 @@ impl<'l> Part<'l> {
     fn values(&self, script: &mut Script<'_>, columns: &[usize]) {
         for (position, column) in columns.iter().enumerate() {
             script.push(if position == 0 { "WITH v(" } else { "," });
-            script.push(&self.list.columns[*column..=*column]);
+            script.push(self.list.columns[*column].name());
         }
         script.push(") AS (VALUES ");
         for (position, row) in self.rows.iter().enumerate() {
@@ -284,15 +300,16 @@ impl<'l> Part<'l> {
         script.push(") ");
     }
 
-    /// Appends `template`, in which `v.x` stands for column `x` of a single row.
+    /// Appends `template`, in which `v.ttl` stands for the column `ttl` of a single row.
     pub(super) fn fill(&self, script: &mut Script<'_>, template: &str) {
         self.fill_from(script, template, &Table::None);
     }
 
     fn fill_from(&self, script: &mut Script<'_>, template: &str, table: &Table) {
         let mut done = 0;
-        for (at, letter) in references(template) {
-            let Some(column) = self.list.columns.find(letter) else {
+        for (at, name) in references(template) {
+            let Some(column) = self.list.column(name) else {
+                debug_assert!(false, "no column {name}: {template}");
                 continue;
             };
             let packed = match table {
@@ -305,7 +322,7 @@ impl<'l> Part<'l> {
                 Some((_, packed)) => packed.cut(script),
                 None => script.argument(self.constant(column).unwrap_or("0")),
             }
-            done = at + 3;
+            done = at + 2 + name.len();
         }
         script.push(&template[done..]);
     }
@@ -317,9 +334,14 @@ mod tests {
     use crate::sql::dialect::Dialect;
 
     fn list(rows: &[(i64, &[u8])]) -> List {
-        List::new("nx", rows, |row, (number, bytes)| {
-            row.number('n', *number).bytes('x', bytes)
-        })
+        List::new(
+            &[Column::Step, Column::Token],
+            rows,
+            |row, (number, bytes)| {
+                row.number(Column::Step, *number)
+                    .bytes(Column::Token, bytes)
+            },
+        )
     }
 
     fn written(list: &List, template: &str) -> String {
@@ -329,8 +351,8 @@ mod tests {
             Query {
                 select: &format!("SELECT {template}"),
                 table: "t",
-                key: "t.n=v.n",
-                joins: " JOIN u ON u.x=v.x",
+                key: "t.n=v.step",
+                joins: " JOIN u ON u.x=v.token",
                 ..Query::default()
             },
         );
@@ -341,9 +363,9 @@ mod tests {
     fn columns_that_differ_are_a_table() {
         let list = list(&[(1, b"a"), (2, b"b")]);
         assert_eq!(
-            written(&list, "v.x,v.n+1"),
-            "WITH v(n,x) AS (VALUES (1,x'61'),(2,x'62')) SELECT v.x,v.n+1 \
-             FROM v STRAIGHT_JOIN t ON t.n=v.n JOIN u ON u.x=v.x WHERE 1"
+            written(&list, "v.token,v.step+1"),
+            "WITH v(step,token) AS (VALUES (1,x'61'),(2,x'62')) SELECT v.token,v.step+1 \
+             FROM v STRAIGHT_JOIN t ON t.n=v.step JOIN u ON u.x=v.token WHERE 1"
         );
     }
 
@@ -351,42 +373,46 @@ mod tests {
     fn a_column_with_one_value_is_a_constant() {
         let list = list(&[(1, b"a"), (2, b"a")]);
         assert_eq!(
-            written(&list, "v.x,v.n+1"),
-            "WITH v(n) AS (VALUES (1),(2)) SELECT x'61',v.n+1 \
-             FROM v STRAIGHT_JOIN t ON t.n=v.n JOIN u ON u.x=x'61' WHERE 1"
+            written(&list, "v.token,v.step+1"),
+            "WITH v(step) AS (VALUES (1),(2)) SELECT x'61',v.step+1 \
+             FROM v STRAIGHT_JOIN t ON t.n=v.step JOIN u ON u.x=x'61' WHERE 1"
         );
     }
 
     #[test]
     fn one_row_needs_no_table() {
         assert_eq!(
-            written(&list(&[(-5, b"a")]), "v.x,7-v.n,tv.n,v.,v"),
-            "SELECT x'61',7-(-5),tv.n,v.,v FROM t JOIN u ON u.x=x'61' WHERE t.n=(-5)"
+            written(&list(&[(-5, b"a")]), "v.token,7-v.step,tv.step,v.,v"),
+            "SELECT x'61',7-(-5),tv.step,v.,v FROM t JOIN u ON u.x=x'61' WHERE t.n=(-5)"
         );
     }
 
     #[test]
     fn equal_rows_stay_as_many() {
         assert_eq!(
-            written(&list(&[(1, b"a"), (1, b"a")]), "v.x"),
-            "WITH v(n) AS (VALUES (1),(1)) SELECT x'61' \
-             FROM v STRAIGHT_JOIN t ON t.n=v.n JOIN u ON u.x=x'61' WHERE 1"
+            written(&list(&[(1, b"a"), (1, b"a")]), "v.token"),
+            "WITH v(step) AS (VALUES (1),(1)) SELECT x'61' \
+             FROM v STRAIGHT_JOIN t ON t.n=v.step JOIN u ON u.x=x'61' WHERE 1"
         );
     }
 
     #[test]
     fn what_a_row_has_not_and_what_nobody_names_is_left_out() {
-        let list = List::new("nxy", &[1, 2, 3], |row, number| {
-            let row = row.number('n', *number);
-            match number {
-                1 => row.bytes('y', b"b"),
-                2 => row.bytes('x', b"a"),
-                _ => row,
-            }
-        });
+        let list = List::new(
+            &[Column::Step, Column::Token, Column::HeldBy],
+            &[1, 2, 3],
+            |row, number| {
+                let row = row.number(Column::Step, *number);
+                match number {
+                    1 => row.bytes(Column::HeldBy, b"b"),
+                    2 => row.bytes(Column::Token, b"a"),
+                    _ => row,
+                }
+            },
+        );
         let query = Query {
-            select: "SELECT v.x,v.y",
-            tail: " LIMIT v.n",
+            select: "SELECT v.token,v.held_by",
+            tail: " LIMIT v.step",
             ..Query::default()
         };
         let mut script = Script::query_only(Dialect::MariaDb { sequences: false }, 0);
@@ -394,13 +420,13 @@ mod tests {
             .query(&mut script, Query { tail: "", ..query });
         assert_eq!(
             script.into_query(),
-            "WITH v(n) AS (VALUES (1),(3)) SELECT 0,x'62' FROM v WHERE 1"
+            "WITH v(step) AS (VALUES (1),(3)) SELECT 0,x'62' FROM v WHERE 1"
         );
         let mut script = Script::query_only(Dialect::MySql, 0);
         list.all().query(&mut script, query);
         assert_eq!(
             script.into_query(),
-            "WITH v(n) AS (VALUES ROW(1),ROW(2),ROW(3)) SELECT x'61',x'62' FROM v WHERE 1 LIMIT v.n"
+            "WITH v(step) AS (VALUES ROW(1),ROW(2),ROW(3)) SELECT x'61',x'62' FROM v WHERE 1 LIMIT v.step"
         );
     }
 }

@@ -4,6 +4,7 @@
 //! decimal literals ([`literal`]).
 
 mod change;
+mod column;
 pub(crate) mod dialect;
 #[cfg(test)]
 mod golden;
@@ -12,8 +13,8 @@ mod list;
 mod literal;
 pub(crate) mod migration;
 pub(crate) mod obstacle;
-mod once;
 pub(crate) mod operation;
+pub(crate) mod outcome;
 pub(crate) mod packed;
 pub(crate) mod packet;
 pub(crate) mod prepared;
@@ -21,11 +22,12 @@ pub(crate) mod prepared;
 mod properties;
 pub(crate) mod purge;
 pub(crate) mod reply;
+pub(crate) mod row;
 pub(crate) mod script;
 pub(crate) mod server_error;
 pub(crate) mod session;
+mod texts;
 pub(crate) mod transaction;
-mod verb;
 
 /// Now, by the server: fixed at the start of each statement, fresh for each statement of a packet.
 const NOW: &str = "UTC_TIMESTAMP(6)";

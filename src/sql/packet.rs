@@ -23,10 +23,12 @@
 //! - What is decided is decided by one `SELECT`, from the rows as they were; see [`super::change`].
 //! - `LIMIT` keeps MySQL from merging a derived table into an `UPDATE`, which would lose the `SKIP LOCKED`.
 
+use super::column::Column;
 use super::dialect::Dialect;
 use super::list::{List, Query};
-use super::operation::{Operation, RowKey};
+use super::operation::Operation;
 use super::prepared::Prepared;
+use super::row::RowKey;
 use super::script::{GOT, Packet, Script};
 use super::{NOW, NOW_MICROS, literal};
 use crate::mutant::{self, Mutant};
@@ -132,6 +134,15 @@ pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect, prepared: &mut Prepared
     }
     script.commit(OUTCOME)
 }
+
+/// The columns of a list whose rows are read.
+const STATES: &[Column] = &[
+    Column::Position,
+    Column::Name,
+    Column::Kind,
+    Column::Token,
+    Column::Mark,
+];
 
 /// What a batch came to.
 const OUTCOME: &str = "CONCAT(@tag_lock_granted,';',@tag_lock_rows)";
@@ -278,23 +289,27 @@ impl Script<'_> {
             return;
         }
         self.statement(|script| {
-            let list = List::new("nks", &missing, |row, key| {
-                row.text('n', key.name.as_str())
-                    .number('k', key.kind as u8)
-                    .text('s', &key.stripe().to_string())
-            });
+            let list = List::new(
+                &[Column::Name, Column::Kind, Column::Stripe],
+                &missing,
+                |row, key| {
+                    row.text(Column::Name, key.name.as_str())
+                        .number(Column::Kind, key.kind as u8)
+                        .text(Column::Stripe, &key.stripe().to_string())
+                },
+            );
             script.push(
                 "INSERT INTO t_tag_lock (lock_name,kind,slot,fence,create_time,modify_time) ",
             );
             list.all().query(
                 script,
                 Query {
-                    select: &format!("SELECT v.n,v.k,0,s.count,{NOW},{NOW}"),
+                    select: &format!("SELECT v.name,v.kind,0,s.count,{NOW},{NOW}"),
                     table: "t_tag_lock s FORCE INDEX(PRIMARY)",
-                    key: "s.lock_name=v.s AND s.kind=0 AND s.slot=0",
+                    key: "s.lock_name=v.stripe AND s.kind=0 AND s.slot=0",
                     joins: " LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                            ON t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
-                    and: &format!(" AND t.lock_name IS NULL AND FIND_IN_SET(v.s,{GOT})"),
+                            ON t.lock_name=v.name AND t.kind=v.kind AND t.slot=0",
+                    and: &format!(" AND t.lock_name IS NULL AND FIND_IN_SET(v.stripe,{GOT})"),
                     ..Query::default()
                 },
             );
@@ -331,13 +346,16 @@ impl Script<'_> {
         into: &str,
     ) {
         let mark = self.mark();
-        let list = List::new("inkdj", rows, |entry, (position, row)| {
+        let list = List::new(STATES, rows, |entry, (position, row)| {
             entry
-                .number('i', u64::try_from(*position).unwrap_or_default())
-                .text('n', row.key.name.as_str())
-                .number('k', row.key.kind as u8)
-                .bytes('d', row.operation.token().as_bytes())
-                .number('j', mark)
+                .number(
+                    Column::Position,
+                    u64::try_from(*position).unwrap_or_default(),
+                )
+                .text(Column::Name, row.key.name.as_str())
+                .number(Column::Kind, row.key.kind as u8)
+                .bytes(Column::Token, row.operation.token().as_bytes())
+                .number(Column::Mark, mark)
         });
         // Of one row it is the same, and cheaper.
         let all = if rows.len() == 1 {
@@ -351,7 +369,7 @@ impl Script<'_> {
             Query {
                 select: &format!("SELECT CONCAT({begin},COALESCE({all}({state}),'')){into}"),
                 table: "t_tag_lock t FORCE INDEX(PRIMARY)",
-                key: "t.lock_name=v.n AND t.kind=v.k AND t.slot=0",
+                key: "t.lock_name=v.name AND t.kind=v.kind AND t.slot=0",
                 ..Query::default()
             },
         );
@@ -362,7 +380,7 @@ impl Script<'_> {
 pub(super) fn state(more: &str, column: impl Fn(&str) -> String) -> String {
     let (previous, count) = (column("previous"), column("count"));
     format!(
-        "CONCAT_WS(' ',v.i,t.status,t.holder=v.d,t.fence,\
+        "CONCAT_WS(' ',v.position,t.status,t.holder=v.token,t.fence,\
          TIMESTAMPDIFF(MICROSECOND,{NOW},t.deadline),{previous},{count},\
          IF(t.wanted_until>{NOW},TIMESTAMPDIFF(MICROSECOND,{NOW},t.wanted_until),0){more})"
     )

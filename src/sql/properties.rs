@@ -7,10 +7,11 @@ use proptest::prelude::*;
 use super::dialect::Dialect;
 use super::literal;
 use super::operation::{
-    Acquire, Change, Count, ForceRelease, Once, Operation, Release, Renew, RowKey, Touch, Want,
+    Acquire, Change, Count, ForceRelease, Once, Operation, Release, Renew, Touch, Want,
 };
 use super::packet::{Batch, Mode, RowOperation, Stripes, read, write};
 use super::prepared::Prepared;
+use super::row::RowKey;
 use super::script::Proof;
 use crate::name::Name;
 use crate::token::Token;

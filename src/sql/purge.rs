@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 
+use super::column::Column;
 use super::dialect::Dialect;
 use super::list::{List, Query};
-use super::operation::Kind;
+use super::row::{self, FREE, Kind};
 use super::script::{Packet, Script};
 use super::{NOW, literal};
 use crate::mutant::{self, Mutant};
@@ -31,11 +32,12 @@ pub(crate) struct Doomed {
 /// changed it for `age` microseconds. A counter never goes: it is data.
 pub(crate) fn page(after: Option<&(String, u8)>, age: i64, limit: u32) -> String {
     let mut sql = format!(
-        "SELECT lock_name,kind,fence,(kind=1 AND (status=0 OR deadline<={NOW}) OR kind=3 AND deadline<={NOW}) \
-         AND TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>="
+        "SELECT lock_name,kind,fence,(kind=1 AND ({}) OR kind=3 AND deadline<={NOW}) \
+         AND TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>=",
+        row::now(FREE)
     );
     literal::number(&mut sql, age);
-    sql.push_str(" FROM t_tag_lock FORCE INDEX(PRIMARY)");
+    sql.push_str(" FROM t_tag_lock t FORCE INDEX(PRIMARY)");
     if let Some((name, kind)) = after {
         sql.push_str(" WHERE lock_name>");
         literal::text(&mut sql, name);
@@ -63,13 +65,18 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
     script.lock_stripes_of(rows.iter().map(|row| row.stripe).collect());
     // The stripes are locked by now, in their order.
     script.change(|script| {
-        let list = List::new("nf", &floors, |row, (stripe, floor)| {
-            row.text('n', &stripe.to_string()).number('f', *floor)
-        });
+        let list = List::new(
+            &[Column::Name, Column::Fence],
+            &floors,
+            |row, (stripe, floor)| {
+                row.text(Column::Name, &stripe.to_string())
+                    .number(Column::Fence, *floor)
+            },
+        );
         let floor = if mutant::on(Mutant::PurgeForgetsFloor) {
             ""
         } else {
-            ",t_tag_lock.count=GREATEST(t_tag_lock.count,v.f)"
+            ",t_tag_lock.count=GREATEST(t_tag_lock.count,v.fence)"
         };
         script.push("INSERT INTO t_tag_lock (lock_name,kind,slot) ");
         list.all().query(
@@ -77,7 +84,7 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
             Query {
                 select: "SELECT s.lock_name,0,0",
                 table: "t_tag_lock s FORCE INDEX(PRIMARY)",
-                key: "s.lock_name=v.n AND s.kind=0 AND s.slot=0",
+                key: "s.lock_name=v.name AND s.kind=0 AND s.slot=0",
                 tail: &format!(" ON DUPLICATE KEY UPDATE t_tag_lock.modify_time={NOW}{floor}"),
                 ..Query::default()
             },
@@ -86,28 +93,33 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
     // Each of them, or nothing is deleted: tokens would go back.
     script.expect(&(2 * floors.len()).to_string());
     script.statement(|script| {
-        let list = List::new("nkf", rows, |entry, row| {
-            entry
-                .text('n', &row.name)
-                .number('k', row.kind as u8)
-                .number('f', row.fence)
-        });
+        let list = List::new(
+            &[Column::Name, Column::Kind, Column::Fence],
+            rows,
+            |entry, row| {
+                entry
+                    .text(Column::Name, &row.name)
+                    .number(Column::Kind, row.kind as u8)
+                    .number(Column::Fence, row.fence)
+            },
+        );
         script.push("DELETE u FROM (");
         list.all().query(
             script,
             Query {
                 select: "SELECT t.lock_name AS n,t.kind AS k",
                 table: "t_tag_lock t FORCE INDEX(PRIMARY)",
-                key: "t.lock_name=v.n AND t.kind=v.k AND t.slot=0 AND t.fence=v.f",
+                key: "t.lock_name=v.name AND t.kind=v.kind AND t.slot=0 AND t.fence=v.fence",
                 ..Query::default()
             },
         );
         script.push(&format!(
-            " AND (t.kind=1 AND t.status=0 OR t.deadline<={NOW}) \
+            " AND (t.kind=1 AND ({}) OR t.kind=3 AND t.deadline<={NOW}) \
              AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,{NOW})>={age} \
              LIMIT 1000000 FOR UPDATE SKIP LOCKED) k \
              STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
-             ON u.lock_name=k.n AND u.kind=k.k AND u.slot=0"
+             ON u.lock_name=k.n AND u.kind=k.k AND u.slot=0",
+            row::now(FREE)
         ));
     });
     answer_deleted(script)

@@ -29,6 +29,7 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::column::Column;
 use super::dialect::Dialect;
 use super::list::{List, Query};
 use super::prepared::Prepared;
@@ -209,7 +210,7 @@ impl<'p> Script<'p> {
         }
     }
 
-    /// Which packet this is, for the column `j` of a list.
+    /// Which packet this is, for the column `mark` of a list.
     pub(super) fn mark(&self) -> u64 {
         self.check.mark
     }
@@ -222,9 +223,9 @@ impl<'p> Script<'p> {
     /// What a statement that decides selects into a variable of its own, for [`Self::require_mark`].
     pub(super) fn marked(&mut self) -> &'static str {
         if std::mem::take(&mut self.check.numbered) {
-            "IF(ROW_COUNT()>0,v.j,0)"
+            "IF(ROW_COUNT()>0,v.mark,0)"
         } else {
-            "v.j"
+            "v.mark"
         }
     }
 
@@ -385,8 +386,9 @@ impl<'p> Script<'p> {
             lock
         };
         let mark = self.mark();
-        let list = List::new("nj", &stripes, |row, stripe| {
-            row.text('n', &stripe.to_string()).number('j', mark)
+        let list = List::new(&[Column::Name, Column::Mark], &stripes, |row, stripe| {
+            row.text(Column::Name, &stripe.to_string())
+                .number(Column::Mark, mark)
         });
         // Of one row it is the same, and cheaper.
         let all = if stripes.len() == 1 {
@@ -406,7 +408,7 @@ impl<'p> Script<'p> {
                     // The aggregate makes one row of them, also of none.
                     select: &format!("SELECT {marked},{names} INTO {variable},{GOT}"),
                     table: "t_tag_lock t FORCE INDEX(PRIMARY)",
-                    key: "t.lock_name=v.n AND t.kind=0 AND t.slot=0",
+                    key: "t.lock_name=v.name AND t.kind=0 AND t.slot=0",
                     tail: lock,
                     ..Query::default()
                 },

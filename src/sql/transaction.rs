@@ -9,16 +9,10 @@
 //! A single-table `UPDATE` assigns from left to right; with MariaDB's `SIMULTANEOUS_ASSIGNMENT`, from the
 //! old row. Every assignment here reads only columns that none before it has assigned.
 
-use super::operation::{Kind, RowKey};
+use super::row::{self, BEGINS, FREE, HELD, Kind, RowKey, VALUE};
 use super::{FOREVER, NOW, NOW_MICROS, literal};
 use crate::mutant::{self, Mutant};
 use crate::token::Token;
-
-/// The counter's value as a number that cannot overflow.
-const VALUE: &str = "CAST(IF(deadline<=UTC_TIMESTAMP(6),0,count) AS DECIMAL(30,0))";
-
-/// When a lock can be taken.
-const FREE: &str = "status=0 OR deadline<=UTC_TIMESTAMP(6)";
 
 /// What each statement begins with.
 ///
@@ -65,7 +59,7 @@ impl Change {
     fn only_if(&mut self, condition: &str) {
         self.sql.push_str(" AND LAST_INSERT_ID(IF(");
         self.sql.push_str(condition);
-        self.sql.push_str(",0,0*fence+");
+        self.sql.push_str(",0,0*t.fence+");
         literal::number(&mut self.sql, self.refusal);
         self.sql.push_str("))=0");
     }
@@ -80,27 +74,26 @@ impl Change {
     }
 }
 
-fn row(sql: &mut String, name: &str, kind: Kind) {
-    sql.push_str(" WHERE lock_name=");
+fn address(sql: &mut String, name: &str, kind: Kind) {
+    sql.push_str(" WHERE t.lock_name=");
     literal::text(sql, name);
-    sql.push_str(" AND kind=");
+    sql.push_str(" AND t.kind=");
     literal::number(sql, kind as u8);
-    sql.push_str(" AND slot=0");
+    sql.push_str(" AND t.slot=0");
 }
 
 fn ours(token: Token, fence: u64) -> String {
-    let mut condition = String::from("status=1 AND holder=");
-    literal::bytes(&mut condition, token.as_bytes());
-    condition.push_str(" AND fence=");
-    literal::number(&mut condition, fence);
-    condition
+    let (mut holder, mut number) = (String::new(), String::new());
+    literal::bytes(&mut holder, token.as_bytes());
+    literal::number(&mut number, fence);
+    HELD.replace("v.token", &holder).replace("v.fence", &number)
 }
 
 /// Shows a row that exists and was changed within `age` microseconds, without a lock.
 pub(crate) fn young(key: &RowKey, age: i64) -> String {
-    let mut sql = String::from("SELECT 1 FROM t_tag_lock");
-    row(&mut sql, key.name.as_str(), key.kind);
-    sql.push_str(" AND TIMESTAMPDIFF(MICROSECOND,modify_time,");
+    let mut sql = String::from("SELECT 1 FROM t_tag_lock t");
+    address(&mut sql, key.name.as_str(), key.kind);
+    sql.push_str(" AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,");
     sql.push_str(NOW);
     sql.push_str(")<");
     literal::number(&mut sql, age);
@@ -111,13 +104,15 @@ pub(crate) fn young(key: &RowKey, age: i64) -> String {
 pub(crate) fn verify(name: &str, token: Token, fence: u64, ttl: i64) -> Change {
     let mut change = Change::new();
     let sql = &mut change.sql;
-    sql.push_str("UPDATE t_tag_lock SET deadline=GREATEST(deadline,TIMESTAMPADD(MICROSECOND,");
+    sql.push_str(
+        "UPDATE t_tag_lock t SET t.deadline=GREATEST(t.deadline,TIMESTAMPADD(MICROSECOND,",
+    );
     literal::number(sql, ttl);
     sql.push(',');
     sql.push_str(NOW);
-    sql.push_str(")),modify_time=");
+    sql.push_str(")),t.modify_time=");
     sql.push_str(NOW);
-    row(sql, name, Kind::Lock);
+    address(sql, name, Kind::Lock);
     if !mutant::on(Mutant::VerifyUnchecked) {
         change.only_if(&ours(token, fence));
     }
@@ -128,17 +123,17 @@ pub(crate) fn verify(name: &str, token: Token, fence: u64, ttl: i64) -> Change {
 pub(crate) fn release(name: &str, token: Token, fence: u64, used: u64, hold: i64) -> Change {
     let mut change = Change::new();
     let sql = &mut change.sql;
-    sql.push_str("UPDATE t_tag_lock SET status=IF(count>1,1,");
+    sql.push_str("UPDATE t_tag_lock t SET t.status=IF(t.count>1,1,");
     literal::number(sql, if hold > 0 { 2 } else { 0 });
-    sql.push_str("),fence=IF(count>1,fence,");
+    sql.push_str("),t.fence=IF(t.count>1,t.fence,");
     literal::number(sql, used);
-    sql.push_str("),deadline=IF(count>1,deadline,TIMESTAMPADD(MICROSECOND,");
+    sql.push_str("),t.deadline=IF(t.count>1,t.deadline,TIMESTAMPADD(MICROSECOND,");
     literal::number(sql, hold);
     sql.push(',');
     sql.push_str(NOW);
-    sql.push_str(")),count=IF(count>1,count-1,0),modify_time=");
+    sql.push_str(")),t.count=IF(t.count>1,t.count-1,0),t.modify_time=");
     sql.push_str(NOW);
-    row(sql, name, Kind::Lock);
+    address(sql, name, Kind::Lock);
     change.only_if(&ours(token, fence));
     change
 }
@@ -148,12 +143,12 @@ pub(crate) fn release(name: &str, token: Token, fence: u64, used: u64, hold: i64
 pub(crate) fn lock(name: &str) -> Change {
     let mut change = Change::new();
     let sql = &mut change.sql;
-    sql.push_str("UPDATE t_tag_lock SET fence=LAST_INSERT_ID(GREATEST(fence,");
+    sql.push_str("UPDATE t_tag_lock t SET t.fence=LAST_INSERT_ID(GREATEST(t.fence,");
     sql.push_str(NOW_MICROS);
-    sql.push_str(")+1),modify_time=");
+    sql.push_str(")+1),t.modify_time=");
     sql.push_str(NOW);
-    row(sql, name, Kind::Lock);
-    change.only_if(FREE);
+    address(sql, name, Kind::Lock);
+    change.only_if(&row::now(FREE));
     change
 }
 
@@ -162,9 +157,9 @@ pub(crate) fn lock(name: &str) -> Change {
 pub(crate) fn try_lock(name: &str) -> Change {
     let mut change = Change::new();
     let sql = &mut change.sql;
-    sql.push_str("UPDATE (SELECT lock_name AS n,fence AS f FROM t_tag_lock");
-    row(sql, name, Kind::Lock);
-    change.only_if(FREE);
+    sql.push_str("UPDATE (SELECT t.lock_name AS n,t.fence AS f FROM t_tag_lock t");
+    address(sql, name, Kind::Lock);
+    change.only_if(&row::now(FREE));
     let sql = &mut change.sql;
     sql.push_str(
         " LIMIT 1 FOR UPDATE NOWAIT) k STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
@@ -179,43 +174,45 @@ pub(crate) fn try_lock(name: &str) -> Change {
 /// Adds to a counter whose value lies within `low..=high`; the new value is the acknowledgement's last
 /// insert id, as the same 64 bits.
 pub(crate) fn add(name: &str, delta: i64, (low, high): (i64, i64), window: i64) -> Change {
+    let value = row::now(VALUE);
     let mut change = Change::new();
     let sql = &mut change.sql;
-    sql.push_str("UPDATE t_tag_lock SET previous=");
-    sql.push_str(VALUE);
-    sql.push_str(",holder=");
+    sql.push_str("UPDATE t_tag_lock t SET t.previous=");
+    sql.push_str(&value);
+    sql.push_str(",t.holder=");
     literal::bytes(sql, Token::random().as_bytes());
-    sql.push_str(",status=1,count=CAST(LAST_INSERT_ID(CAST(CAST(");
-    sql.push_str(VALUE);
+    sql.push_str(",t.status=1,t.count=CAST(LAST_INSERT_ID(CAST(CAST(");
+    sql.push_str(&value);
     sql.push('+');
     sql.push('(');
     literal::number(sql, delta);
-    sql.push_str(") AS SIGNED) AS UNSIGNED)) AS SIGNED),modify_time=");
+    sql.push_str(") AS SIGNED) AS UNSIGNED)) AS SIGNED),t.modify_time=");
     sql.push_str(NOW);
-    sql.push_str(",deadline=");
+    sql.push_str(",t.deadline=IF(");
+    let mut length = String::new();
+    literal::number(&mut length, window);
+    sql.push_str(&row::now(BEGINS).replace("v.length", &length));
     if window > 0 {
-        sql.push_str("IF(deadline<=UTC_TIMESTAMP(6) OR deadline=");
-        sql.push_str(FOREVER);
         sql.push_str(",TIMESTAMPADD(MICROSECOND,");
-        literal::number(sql, window);
+        sql.push_str(&length);
         sql.push(',');
         sql.push_str(NOW);
-        sql.push_str("),deadline)");
+        sql.push_str("),t.deadline)");
     } else {
-        sql.push_str("IF(deadline<=UTC_TIMESTAMP(6),");
+        sql.push(',');
         sql.push_str(FOREVER);
-        sql.push_str(",deadline)");
+        sql.push_str(",t.deadline)");
     }
-    row(sql, name, Kind::Counter);
-    change.only_if(&format!("{VALUE} BETWEEN {low} AND {high}"));
+    address(sql, name, Kind::Counter);
+    change.only_if(&format!("{value} BETWEEN {low} AND {high}"));
     change
 }
 
 /// Reads a counter's value and holds its row until the transaction ends.
 pub(crate) fn get(name: &str) -> String {
     let mut sql = String::from(LOCKING);
-    sql.push_str("SELECT IF(deadline<=UTC_TIMESTAMP(6),0,count) FROM t_tag_lock");
-    row(&mut sql, name, Kind::Counter);
+    sql.push_str("SELECT IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) FROM t_tag_lock t");
+    address(&mut sql, name, Kind::Counter);
     sql.push_str(" FOR UPDATE");
     sql
 }

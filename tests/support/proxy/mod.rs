@@ -41,6 +41,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -125,6 +126,12 @@ impl Proxy {
     /// Asks `hook` about each command from now on, on all connections.
     pub fn on_command(&self, hook: impl Fn(&Command) -> Fault + Send + Sync + 'static) {
         *locked(&self.shared.hook) = Arc::new(hook);
+    }
+
+    /// Whether a `KILL` is answered as if it had ended its session, and does not arrive: so a session that its client gave up may
+    /// live on, with what was sent to it.
+    pub fn ignore_kills(&self, ignores: bool) {
+        self.shared.ignores_kills.store(ignores, Ordering::Relaxed);
     }
 
     /// Lets all commands pass from now on. What is held stays held.

@@ -1,5 +1,6 @@
 //! What a proxy and its connections share.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ pub(super) type Hook = Arc<dyn Fn(&Command) -> Fault + Send + Sync>;
 pub(super) struct Shared {
     pub(super) upstream: Mutex<String>,
     pub(super) hook: Mutex<Hook>,
+    /// `KILL` does not arrive.
+    pub(super) ignores_kills: AtomicBool,
     pub(super) link: Mutex<Link>,
     pub(super) counters: Mutex<Counters>,
     /// `None` while nothing is recorded.
@@ -45,6 +48,7 @@ impl Shared {
         Self {
             upstream: Mutex::new(upstream),
             hook: Mutex::new(Arc::new(|_| Fault::Pass)),
+            ignores_kills: AtomicBool::new(false),
             link: Mutex::default(),
             counters: Mutex::default(),
             recorded: Mutex::default(),
@@ -59,6 +63,10 @@ impl Shared {
 
     /// Asks the hook, and counts the fault that it wants.
     pub(super) fn decide(&self, command: &Command) -> Fault {
+        let kill = command.sql().is_some_and(|sql| sql.starts_with(b"KILL "));
+        if kill && self.ignores_kills.load(Ordering::Relaxed) {
+            return Fault::Undone;
+        }
         // The hook runs outside of the lock: it may set another hook.
         let hook = Arc::clone(&locked(&self.hook));
         let fault = hook(command);

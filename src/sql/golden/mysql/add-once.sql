@@ -6,38 +6,38 @@ INSERT INTO t_tag_lock_lane (id,seq,modify_time)
   ON DUPLICATE KEY UPDATE seq=IF(seq+1=VALUES(seq),VALUES(seq),NULL),
     modify_time=VALUES(modify_time);
 
-WITH v(n) AS (VALUES ROW(_utf8mb4 x'63656e7465725f6c6f636b5f3230'),ROW(_utf8mb4 x'63656e7465725f6c6f636b5f3733'))
+WITH v(name) AS (VALUES ROW(_utf8mb4 x'63656e7465725f6c6f636b5f3230'),ROW(_utf8mb4 x'63656e7465725f6c6f636b5f3733'))
   SELECT IF(ROW_COUNT()>0,:mark,0),
     COALESCE(GROUP_CONCAT(t.lock_name),'')
   INTO @tag_lock_tried,
     @tag_lock_stripes
   FROM v
   STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY)
-  ON t.lock_name=v.n
+  ON t.lock_name=v.name
   AND t.kind=0
   AND t.slot=0
   WHERE 1
   FOR UPDATE SKIP LOCKED;
 
-INSERT INTO t_tag_lock (lock_name,kind,slot,fence,create_time,modify_time) WITH v(n,k,s) AS (VALUES ROW(_utf8mb4 x'6f726465723a37',3,_utf8mb4 x'63656e7465725f6c6f636b5f3230'),ROW(_utf8mb4 x'7072697a65',2,_utf8mb4 x'63656e7465725f6c6f636b5f3733'))
-  SELECT v.n,
-    v.k,
+INSERT INTO t_tag_lock (lock_name,kind,slot,fence,create_time,modify_time) WITH v(name,kind,stripe) AS (VALUES ROW(_utf8mb4 x'6f726465723a37',3,_utf8mb4 x'63656e7465725f6c6f636b5f3230'),ROW(_utf8mb4 x'7072697a65',2,_utf8mb4 x'63656e7465725f6c6f636b5f3733'))
+  SELECT v.name,
+    v.kind,
     0,
     s.count,
     UTC_TIMESTAMP(6),
     UTC_TIMESTAMP(6)
   FROM v
   STRAIGHT_JOIN t_tag_lock s FORCE INDEX(PRIMARY)
-  ON s.lock_name=v.s
+  ON s.lock_name=v.stripe
   AND s.kind=0
   AND s.slot=0
   LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY)
-  ON t.lock_name=v.n
-  AND t.kind=v.k
+  ON t.lock_name=v.name
+  AND t.kind=v.kind
   AND t.slot=0
   WHERE 1
   AND t.lock_name IS NULL
-  AND FIND_IN_SET(v.s,@tag_lock_stripes);
+  AND FIND_IN_SET(v.stripe,@tag_lock_stripes);
 
 SET @tag_lock_decided=:mark,
     @tag_lock_granted='',

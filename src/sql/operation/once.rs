@@ -5,19 +5,72 @@
 //! those that are new (<https://mariadb.com/kb/en/row_number/>, <https://dev.mysql.com/doc/refman/8.4/en/window-functions.html>).
 //! The values from which may be added are an interval, and each addition goes the same way: the first `a` of them are admitted.
 
-use super::list::{List, Query};
-use super::operation::{Once, Operation};
-use super::packet::{Batch, NO_LIMIT, RowOperation};
-use super::script::Script;
-use super::{FOREVER, NOW};
+use super::Operation;
+use crate::sql::column::Column;
+use crate::sql::list::{List, Query};
+use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::packet::{Batch, NO_LIMIT, RowOperation};
+use crate::sql::reply::{ACTIVE, RowState};
+use crate::sql::row::{self, BEGINS, RowKey, VALUE};
+use crate::sql::script::Script;
+use crate::sql::{FOREVER, NOW};
+use crate::token::Token;
 
-/// The counter's value, 0 where its window has ended; as a number that cannot overflow.
-const VALUE: &str = "CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))";
+/// Adds to a counter once for an id of the caller's: the row is the id's, and keeps the result.
+#[derive(Clone, Debug)]
+pub(crate) struct Once {
+    /// What the id stands for: the counter, the delta, the range.
+    pub(crate) token: Token,
+    pub(crate) counter: RowKey,
+    pub(crate) delta: i64,
+    /// The counter's values from which it may be added.
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+    /// Microseconds, 0 for none.
+    pub(crate) window: i64,
+    /// How long the id is remembered, in microseconds.
+    pub(crate) retention: i64,
+}
+
+impl Once {
+    /// Whether both may be added in one statement: they ask for the same of one counter.
+    pub(crate) fn merges_with(&self, other: &Self) -> bool {
+        (self.token, self.window) == (other.token, other.window) && self.counter == other.counter
+    }
+
+    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+        if row.status != ACTIVE || row.remaining <= 0 {
+            Verdict::Busy
+        } else if !row.mine {
+            Verdict::Final(Outcome::Mismatch)
+        } else if row.previous == 1 {
+            Verdict::Final(Outcome::Counted {
+                previous: row.previous,
+                value: row.count,
+            })
+        } else {
+            Verdict::Final(Outcome::OutOfBounds { value: row.count })
+        }
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    Column::Position,
+    Column::Name,
+    Column::Token,
+    Column::Counter,
+    Column::Step,
+    Column::Low,
+    Column::High,
+    Column::Window,
+    Column::Retention,
+    Column::Mark,
+];
 
 impl Script<'_> {
     /// Locks and counts the ids that are new, or were forgotten. Adds for them, and writes the result to the id's row: a counter
     /// that is out of bounds is left as it is; that is a result too. Then reads the ids' rows.
-    pub(super) fn once(&mut self, batch: &Batch<'_>) {
+    pub(in crate::sql) fn once(&mut self, batch: &Batch<'_>) {
         let rows: Vec<(usize, &RowOperation, &Once)> = batch
             .rows
             .iter()
@@ -31,25 +84,29 @@ impl Script<'_> {
             return;
         }
         let mark = self.mark();
-        let list = List::new("indcslhwyj", &rows, |entry, (position, row, once)| {
+        let list = List::new(COLUMNS, &rows, |entry, (position, row, once)| {
             entry
-                .number('i', u64::try_from(*position).unwrap_or_default())
-                .text('n', row.key.name.as_str())
-                .bytes('d', once.token.as_bytes())
-                .text('c', once.counter.name.as_str())
-                .number('s', once.delta)
-                .number('l', once.from)
-                .number('h', once.to)
-                .number('w', once.window)
-                .number('y', once.retention)
-                .number('j', mark)
+                .number(
+                    Column::Position,
+                    u64::try_from(*position).unwrap_or_default(),
+                )
+                .text(Column::Name, row.key.name.as_str())
+                .bytes(Column::Token, once.token.as_bytes())
+                .text(Column::Counter, once.counter.name.as_str())
+                .number(Column::Step, once.delta)
+                .number(Column::Low, once.from)
+                .number(Column::High, once.to)
+                .number(Column::Window, once.window)
+                .number(Column::Retention, once.retention)
+                .number(Column::Mark, mark)
         });
         let lock = batch.mode.lock_rows();
+        let (value, begins) = (row::now(VALUE), row::now(BEGINS));
         let ids = Query {
             table: "t_tag_lock o FORCE INDEX(PRIMARY)",
-            key: "o.lock_name=v.n AND o.kind=3 AND o.slot=0",
+            key: "o.lock_name=v.name AND o.kind=3 AND o.slot=0",
             joins: " STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                    ON t.lock_name=v.c AND t.kind=2 AND t.slot=0",
+                    ON t.lock_name=v.counter AND t.kind=2 AND t.slot=0",
             and: &format!(" AND (o.status=0 OR o.deadline<={NOW})"),
             ..Query::default()
         };
@@ -82,11 +139,11 @@ impl Script<'_> {
                 script,
                 Query {
                     select: &format!(
-                        "SELECT v.i AS i,o.lock_name AS n,t.lock_name AS c,v.d AS d,{VALUE} AS x,\
-                         CAST(v.s AS DECIMAL(30,0)) AS s,CAST(v.l AS DECIMAL(30,0)) AS l,CAST(v.h AS DECIMAL(30,0)) AS h,\
-                         IF(t.deadline<={NOW} OR (v.w>0 AND t.deadline={FOREVER}),\
-                         IF(v.w>0,TIMESTAMPADD(MICROSECOND,v.w,{NOW}),{FOREVER}),t.deadline) AS e,\
-                         TIMESTAMPADD(MICROSECOND,v.y,{NOW}) AS y"
+                        "SELECT v.position AS i,o.lock_name AS n,t.lock_name AS c,v.token AS d,{value} AS x,\
+                         CAST(v.step AS DECIMAL(30,0)) AS s,CAST(v.low AS DECIMAL(30,0)) AS l,CAST(v.high AS DECIMAL(30,0)) AS h,\
+                         IF({begins},\
+                         IF(v.length>0,TIMESTAMPADD(MICROSECOND,v.length,{NOW}),{FOREVER}),t.deadline) AS e,\
+                         TIMESTAMPADD(MICROSECOND,v.retention,{NOW}) AS y"
                     ),
                     ..ids
                 },
@@ -112,7 +169,7 @@ impl Script<'_> {
             .map(|(position, row, _)| (*position, *row))
             .collect();
         self.statement(|script| {
-            let into = ",v.j INTO @tag_lock_rows,@tag_lock_told";
+            let into = ",v.mark INTO @tag_lock_rows,@tag_lock_told";
             script.select_states(&rows, "@tag_lock_rows,','", "", into);
         });
         self.require_mark("@tag_lock_told");

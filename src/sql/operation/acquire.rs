@@ -1,0 +1,137 @@
+//! Takes a lock that is free, expired, or held by the same owner.
+
+use std::sync::Arc;
+
+use super::{Assignments, until};
+use crate::mutant::{self, Mutant};
+use crate::sql::column::Column;
+use crate::sql::list::Row;
+use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::reply::{ACTIVE, RowState};
+use crate::sql::row::FREE;
+use crate::timing::GIVE_WAY;
+use crate::token::Token;
+
+/// Takes a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Acquire {
+    pub(crate) token: Token,
+    /// Microseconds.
+    pub(crate) ttl: i64,
+    /// How many fencing tokens the grant reserves, for turns in memory.
+    pub(crate) block: u32,
+    /// The token is an owner's: one that holds already goes one level deeper. The number marks this
+    /// operation among those of the same owner.
+    pub(crate) level: Option<i64>,
+    /// It lets those go first that wait already, for a moment after each release.
+    pub(crate) gives_way: bool,
+    /// It waits at the row, when a transaction of the application holds that.
+    pub(crate) queues: bool,
+    pub(crate) description: Arc<str>,
+    pub(crate) held_by: Arc<str>,
+}
+
+/// The same owner holds it.
+const MINE: &str = "(t.holder=v.token AND t.status=1 AND t.deadline>{at})";
+
+impl Acquire {
+    pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
+        row.number(Column::NotAfter, not_after)
+            .number(Column::GivesWay, u8::from(self.gives_way))
+            .number(Column::Ttl, self.ttl)
+            .number(Column::Block, self.block)
+            .number(Column::Level, self.level.unwrap_or_default())
+            .text(Column::Description, &self.description)
+            .text(Column::HeldBy, &self.held_by)
+    }
+
+    /// Free, expired, or held by the same owner; and not somebody else's next who waits.
+    pub(super) fn condition(levels: bool) -> String {
+        let free = if mutant::on(Mutant::DeadlineReversed) {
+            "t.status=0 OR t.deadline>{at}"
+        } else {
+            FREE
+        };
+        // Nobody waits, or the lock has been free for long enough for him to come.
+        let unwanted = format!(
+            "v.gives_way=0 OR t.wanted_until<={{at}} \
+             OR t.deadline<=TIMESTAMPADD(MICROSECOND,-{},{{at}})",
+            GIVE_WAY.as_micros()
+        );
+        let or_mine = if levels {
+            format!(" OR {MINE}")
+        } else {
+            String::new()
+        };
+        format!("{{micros}}<=v.not_after AND (({free}) AND ({unwanted}){or_mine})")
+    }
+
+    pub(super) fn assignments(levels: bool) -> Assignments {
+        let fence = if mutant::on(Mutant::FenceNotRaised) {
+            "GREATEST(t.fence,v.block)"
+        } else {
+            "GREATEST(t.fence,{micros})+v.block"
+        };
+        // A grant answers the wish; whoever waits on repeats it. So nobody lets somebody go first who has gone.
+        let (count, fence, wanted_until, deadline) = if levels {
+            (
+                format!("IF({MINE},t.count+1,1)"),
+                format!("IF({MINE},t.fence,{fence})"),
+                format!("IF({MINE},t.wanted_until,{{at}})"),
+                // One level deeper never shortens the lease.
+                format!("IF({MINE},GREATEST(t.deadline,{0}),{0})", until("v.ttl")),
+            )
+        } else {
+            ("1".into(), fence.into(), "{at}".into(), until("v.ttl"))
+        };
+        vec![
+            ("count", count),
+            ("fence", fence),
+            ("wanted_until", wanted_until),
+            ("deadline", deadline),
+            ("status", "1".into()),
+            ("previous", "v.level".into()),
+            ("holder", "v.token".into()),
+            ("description", "v.description".into()),
+            ("held_by", "v.held_by".into()),
+        ]
+    }
+
+    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+        let ours = row.mine && row.status == ACTIVE;
+        if ours && self.level.is_none_or(|mark| row.previous == mark) {
+            Verdict::Final(Outcome::Granted {
+                fence: row.fence,
+                remaining: row.remaining,
+                wanted: row.wanted,
+            })
+        } else if row.is_free() || (self.level.is_some() && ours) {
+            Verdict::Busy
+        } else {
+            Verdict::Final(Outcome::Held(*row))
+        }
+    }
+
+    pub(super) fn carried_out(&self, row: &RowState, at: i64) -> Outcome {
+        let mine = row.mine && row.status == ACTIVE && row.remaining > 0;
+        let deeper = self.level.is_some() && mine;
+        let block = u64::from(self.block);
+        Outcome::Granted {
+            fence: if deeper {
+                row.fence
+            } else if mutant::on(Mutant::FenceNotRaised) {
+                row.fence.max(block)
+            } else {
+                let floor = u64::try_from(at).unwrap_or_default();
+                row.fence.max(floor).saturating_add(block)
+            },
+            // One level deeper never shortens the lease.
+            remaining: if deeper {
+                self.ttl.max(row.remaining)
+            } else {
+                self.ttl
+            },
+            wanted: row.wanted,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Frees a lock, whoever holds it, if the grant is still the one that was seen.
+
+use super::{Assignments, released};
+use crate::sql::NOW;
+use crate::sql::column::Column;
+use crate::sql::list::Row;
+use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::reply::{FREE, RowState};
+use crate::token::Token;
+
+/// Frees a lock, whoever holds it.
+#[derive(Clone, Debug)]
+pub(crate) struct ForceRelease {
+    pub(crate) token: Token,
+    pub(crate) fence: u64,
+}
+
+impl ForceRelease {
+    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+        row.number(Column::Fence, self.fence)
+    }
+
+    pub(super) fn condition() -> String {
+        "t.status<>0 AND t.fence=v.fence".into()
+    }
+
+    /// The holder's token is replaced: a later release of the old guard finds that the lock is not its own.
+    pub(super) fn assignments() -> Assignments {
+        vec![
+            ("holder", "v.token".into()),
+            ("status", "0".into()),
+            ("count", "0".into()),
+            ("deadline", NOW.into()),
+        ]
+    }
+
+    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+        if row.mine {
+            Verdict::Final(released(row))
+        } else if row.status != FREE && row.fence == self.fence {
+            Verdict::Busy
+        } else {
+            Verdict::Final(Outcome::NotHeld)
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What each operation says of a row.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::sql::reply::{ACTIVE, FREE, KEPT};
+use crate::token::Token;
+
+const HELD: RowState = RowState {
+    granted: None,
+    status: ACTIVE,
+    mine: false,
+    fence: 100,
+    remaining: 1_000,
+    previous: 7,
+    count: 1,
+    wanted: 0,
+    client: 0,
+};
+
+fn acquire(reentrant: bool) -> Operation {
+    Operation::Acquire(Acquire {
+        token: Token::random(),
+        ttl: 1,
+        block: 1,
+        level: reentrant.then_some(7),
+        gives_way: true,
+        queues: false,
+        description: Arc::from(""),
+        held_by: Arc::from(""),
+    })
+}
+
+fn count(low: i64, high: i64) -> Operation {
+    Operation::Count(Count {
+        token: Token::random(),
+        low,
+        high,
+        change: Change::Set { value: 0 },
+        window: 0,
+        restart: false,
+    })
+}
+
+#[test]
+fn an_acquire_is_told_by_its_token() {
+    let mine = RowState { mine: true, ..HELD };
+    let granted = Outcome::Granted {
+        fence: 100,
+        remaining: 1_000,
+        wanted: 0,
+    };
+    assert_eq!(
+        acquire(false).judge(Some(&mine)),
+        Verdict::Final(granted.clone())
+    );
+    assert_eq!(acquire(true).judge(Some(&mine)), Verdict::Final(granted));
+    assert_eq!(
+        acquire(false).judge(Some(&HELD)),
+        Verdict::Final(Outcome::Held(HELD))
+    );
+    assert_eq!(acquire(false).judge(None), Verdict::Missing);
+}
+
+#[test]
+fn an_acquire_that_nothing_speaks_against_was_skipped() {
+    let expired = RowState {
+        remaining: 0,
+        ..HELD
+    };
+    let free = RowState {
+        status: FREE,
+        ..HELD
+    };
+    let other_level = RowState {
+        mine: true,
+        previous: 8,
+        ..HELD
+    };
+    assert_eq!(acquire(false).judge(Some(&expired)), Verdict::Busy);
+    assert_eq!(acquire(false).judge(Some(&free)), Verdict::Busy);
+    assert_eq!(acquire(true).judge(Some(&other_level)), Verdict::Busy);
+}
+
+#[test]
+fn a_minimum_hold_refuses() {
+    let kept = RowState {
+        status: KEPT,
+        ..HELD
+    };
+    assert_eq!(
+        acquire(false).judge(Some(&kept)),
+        Verdict::Final(Outcome::Held(kept))
+    );
+}
+
+#[test]
+fn a_release_is_told_by_what_it_left() {
+    let release = Operation::Release(Release {
+        token: Token::random(),
+        fence: 100,
+        used: 98,
+        hold: 0,
+        level: None,
+    });
+    let free = RowState {
+        mine: true,
+        status: FREE,
+        fence: 98,
+        ..HELD
+    };
+    assert_eq!(release.judge(Some(&free)), Verdict::Final(released(&free)));
+    let skipped = RowState {
+        mine: true,
+        previous: 1,
+        ..HELD
+    };
+    assert_eq!(release.judge(Some(&skipped)), Verdict::Busy);
+    assert_eq!(release.judge(Some(&HELD)), Verdict::Final(Outcome::NotHeld));
+    assert_eq!(release.judge(None), Verdict::Final(Outcome::NotHeld));
+}
+
+#[test]
+fn a_renewal_trusts_what_stands_in_the_row() {
+    let renew = Operation::Renew(Renew {
+        token: Token::random(),
+        fence: 100,
+        ttl: 5,
+    });
+    let mine = RowState { mine: true, ..HELD };
+    assert_eq!(
+        renew.judge(Some(&mine)),
+        Verdict::Final(Outcome::Leased {
+            remaining: 1_000,
+            wanted: 0
+        })
+    );
+    for lost in [
+        HELD,
+        RowState {
+            mine: true,
+            remaining: 0,
+            ..HELD
+        },
+        RowState {
+            mine: true,
+            fence: 101,
+            ..HELD
+        },
+    ] {
+        assert_eq!(renew.judge(Some(&lost)), Verdict::Final(Outcome::NotHeld));
+    }
+}
+
+#[test]
+fn a_counter_within_its_bounds_was_skipped() {
+    let row = RowState { count: 5, ..HELD };
+    assert_eq!(count(0, 10).judge(Some(&row)), Verdict::Busy);
+    assert_eq!(
+        count(6, 10).judge(Some(&row)),
+        Verdict::Final(Outcome::OutOfBounds { value: 5 })
+    );
+    let ended = RowState {
+        remaining: -1,
+        ..row
+    };
+    assert_eq!(
+        count(6, 10).judge(Some(&ended)),
+        Verdict::Final(Outcome::OutOfBounds { value: 0 })
+    );
+    let mine = RowState { mine: true, ..row };
+    assert_eq!(
+        count(6, 10).judge(Some(&mine)),
+        Verdict::Final(Outcome::Counted {
+            previous: 7,
+            value: 5
+        })
+    );
+}
+
+#[test]
+fn what_is_granted_follows_from_the_row_before() {
+    let granted = RowState {
+        granted: Some(5_000),
+        remaining: -1,
+        wanted: 3,
+        ..HELD
+    };
+    let outcome = |operation: &Operation, row: RowState| match operation.judge(Some(&row)) {
+        Verdict::Final(outcome) => outcome,
+        other => panic!("{other:?}"),
+    };
+    let grant = |fence, remaining| Outcome::Granted {
+        fence,
+        remaining,
+        wanted: 3,
+    };
+    // One above the time or the row's fence, by the server's arithmetic; the ttl from now on.
+    assert_eq!(outcome(&acquire(false), granted), grant(5_001, 1));
+    let ahead = RowState {
+        fence: 9_000,
+        ..granted
+    };
+    assert_eq!(outcome(&acquire(true), ahead), grant(9_001, 1));
+    // One level deeper keeps the grant, and never shortens the lease.
+    let deeper = RowState {
+        mine: true,
+        remaining: 700,
+        ..granted
+    };
+    assert_eq!(outcome(&acquire(true), deeper), grant(100, 700));
+    let ended = RowState {
+        mine: true,
+        ..granted
+    };
+    assert_eq!(outcome(&acquire(true), ended), grant(5_001, 1));
+    let release = |level| {
+        Operation::Release(Release {
+            token: Token::random(),
+            fence: 100,
+            used: 98,
+            hold: 0,
+            level,
+        })
+    };
+    let released = |fence| Outcome::Released { fence, wanted: 3 };
+    let twice = RowState {
+        count: 2,
+        ..granted
+    };
+    assert_eq!(outcome(&release(None), granted), released(98));
+    assert_eq!(outcome(&release(Some(1)), granted), released(98));
+    assert_eq!(outcome(&release(Some(1)), twice), released(100));
+    let renew = Operation::Renew(Renew {
+        token: Token::random(),
+        fence: 100,
+        ttl: 5,
+    });
+    for (remaining, then) in [(2, 5), (9, 9)] {
+        let leased = Outcome::Leased {
+            remaining: then,
+            wanted: 3,
+        };
+        let row = RowState {
+            remaining,
+            ..granted
+        };
+        assert_eq!(outcome(&renew, row), leased);
+    }
+    let counted = Outcome::Counted {
+        previous: 7,
+        value: 1,
+    };
+    assert_eq!(outcome(&count(0, 10), granted), counted);
+}

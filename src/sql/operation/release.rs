@@ -1,0 +1,79 @@
+//! Gives a lock back, or one level of it.
+
+use super::{Assignments, released, until};
+use crate::mutant::{self, Mutant};
+use crate::sql::column::Column;
+use crate::sql::list::Row;
+use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::reply::{ACTIVE, RowState};
+use crate::sql::row::HELD;
+use crate::token::Token;
+
+/// Gives a lock back, or one level of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Release {
+    pub(crate) token: Token,
+    /// The end of the grant's block: which grant this is.
+    pub(crate) fence: u64,
+    /// The last fencing token that was used; the rest of the block is given back.
+    pub(crate) used: u64,
+    /// The lock stays taken for this much longer, in microseconds.
+    pub(crate) hold: i64,
+    /// The token is an owner's: it may have more levels. The number marks this operation.
+    pub(crate) level: Option<i64>,
+}
+
+impl Release {
+    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+        row.number(Column::Fence, self.fence)
+            .number(Column::Used, self.used)
+            .number(Column::Hold, self.hold)
+            .number(Column::Level, self.level.unwrap_or_default())
+    }
+
+    pub(super) fn condition() -> String {
+        if mutant::on(Mutant::ReleaseOfOthers) {
+            return "t.status=1".into();
+        }
+        HELD.into()
+    }
+
+    /// The last level frees the lock; with a minimum hold it stays taken.
+    pub(super) fn assignments(levels: bool) -> Assignments {
+        let last = |otherwise: &str, value: String| {
+            if levels {
+                format!("IF(t.count>1,{otherwise},{value})")
+            } else {
+                value
+            }
+        };
+        vec![
+            ("fence", last("t.fence", "v.used".into())),
+            ("deadline", last("t.deadline", until("v.hold"))),
+            ("status", last("1", "IF(v.hold>0,2,0)".into())),
+            ("count", last("t.count-1", "0".into())),
+            ("previous", "v.level".into()),
+        ]
+    }
+
+    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+        // Released by this operation, or before by the holder's own transaction.
+        let before = row.status != ACTIVE && row.fence == self.used;
+        let marked = self.level.is_some_and(|mark| row.previous == mark);
+        if row.mine && (marked || before) {
+            Verdict::Final(released(row))
+        } else if row.mine && row.status == ACTIVE && row.fence == self.fence {
+            Verdict::Busy
+        } else {
+            Verdict::Final(Outcome::NotHeld)
+        }
+    }
+
+    pub(super) fn carried_out(&self, row: &RowState) -> Outcome {
+        let more = self.level.is_some() && row.count > 1;
+        Outcome::Released {
+            fence: if more { row.fence } else { self.used },
+            wanted: row.wanted,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A row's address, and what its columns say: predicates that packets, transactions of the application and purges share.
+//!
+//! In the texts `t` is the row.
+
+use super::{FOREVER, NOW};
+use crate::name::Name;
+use crate::stripe::Stripe;
+
+/// What a row is. A part of the primary key: a lock and a counter of one name are two rows, and no
+/// user's name is ever a stripe (0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Lock = 1,
+    Counter = 2,
+    /// The id of an operation that runs once, and its result.
+    Once = 3,
+}
+
+/// The address of a row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RowKey {
+    pub(crate) name: Name,
+    pub(crate) kind: Kind,
+}
+
+impl RowKey {
+    pub(crate) fn lock(name: Name) -> Self {
+        Self {
+            name,
+            kind: Kind::Lock,
+        }
+    }
+
+    pub(crate) fn counter(name: Name) -> Self {
+        Self {
+            name,
+            kind: Kind::Counter,
+        }
+    }
+
+    pub(crate) fn once(id: Name) -> Self {
+        Self {
+            name: id,
+            kind: Kind::Once,
+        }
+    }
+
+    pub(crate) fn stripe(&self) -> Stripe {
+        Stripe::of(&self.name)
+    }
+}
+
+/// Nobody holds the lock.
+pub(super) const FREE: &str = "t.status=0 OR t.deadline<={at}";
+/// The holder's, and this grant.
+pub(super) const HELD: &str = "t.holder=v.token AND t.status=1 AND t.fence=v.fence";
+/// A counter's value, 0 where its window has ended; DECIMAL, so that no sum leaves its type (error 1690).
+pub(super) const VALUE: &str = "CAST(IF(t.deadline<={at},0,t.count) AS DECIMAL(30,0))";
+/// A counter's window has ended, or it had none and is to have one: its next change begins one.
+pub(super) const BEGINS: &str = "t.deadline<={at} OR (v.length>0 AND t.deadline={forever})";
+
+/// A predicate as it is at the time of the statement.
+pub(super) fn now(predicate: &str) -> String {
+    predicate.replace("{at}", NOW).replace("{forever}", FOREVER)
+}
