@@ -3,7 +3,7 @@
 use std::ops::RangeBounds;
 use std::time::Duration;
 
-use crate::client::{LockClient, MAX_DURATION};
+use crate::client::inner::Inner;
 use crate::clock::micros;
 use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
@@ -12,6 +12,7 @@ use crate::name::Name;
 use crate::range::{bounds, start_range};
 use crate::sql::operation::{Change, Count, Once, Operation};
 use crate::sql::row::RowKey;
+use crate::timing::MAX_DURATION;
 use crate::token::Token;
 
 /// A counter: a signed 64-bit value in the table, 0 until it is changed.
@@ -20,7 +21,7 @@ use crate::token::Token;
 /// gets its own exact value: as a sequence, [`add(1)`](Self::add) gives out distinct numbers.
 #[derive(Debug)]
 pub struct Counter<'c> {
-    client: &'c LockClient,
+    client: &'c Inner,
     name: String,
     window: Duration,
     retention: Duration,
@@ -32,7 +33,7 @@ const RETENTION: Duration = Duration::from_secs(86_400);
 const MIN_RETENTION: Duration = Duration::from_secs(60);
 
 impl<'c> Counter<'c> {
-    pub(crate) fn new(client: &'c LockClient, name: &str) -> Self {
+    pub(crate) fn new(client: &'c Inner, name: &str) -> Self {
         Self {
             client,
             name: name.to_owned(),
@@ -87,7 +88,7 @@ impl<'c> Counter<'c> {
     ///
     /// It changes nothing.
     pub async fn get(&self) -> Result<i64, Error> {
-        let seen = self.client.engine().look(vec![self.key()?]).await?;
+        let seen = self.client.engine.look(vec![self.key()?]).await?;
         Ok(seen.first().copied().flatten().map_or(0, |row| row.value()))
     }
 
@@ -257,7 +258,7 @@ impl<'c> Counter<'c> {
             window: self.window_micros()?,
             retention: micros(self.retention),
         });
-        let engine = self.client.engine();
+        let engine = &self.client.engine;
         let answer = engine
             .call(RowKey::once(id), Request::Operation(once))
             .await?;
@@ -368,7 +369,7 @@ impl<'c> Counter<'c> {
     }
 
     async fn call(&self, request: Request) -> Result<Outcome, Error> {
-        let answer = self.client.engine().call(self.key()?, request).await?;
+        let answer = self.client.engine.call(self.key()?, request).await?;
         Ok(answer.outcome)
     }
 
@@ -376,7 +377,7 @@ impl<'c> Counter<'c> {
         &self.name
     }
 
-    pub(crate) fn client(&self) -> &LockClient {
+    pub(crate) fn client(&self) -> &Inner {
         self.client
     }
 

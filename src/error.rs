@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::sql::obstacle::TABLE;
+use crate::sql::TABLE;
 use crate::sql::server_error::{self, Meaning, code_of};
 
 /// An error of a lock, a counter, or the client.

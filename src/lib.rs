@@ -22,7 +22,7 @@ mod token;
 mod touched;
 mod transaction;
 
-pub use self::client::{AtClose, LockClient, LockClientBuilder};
+pub use self::client::{AtClose, LockClient, LockClientBuilder, Stripes};
 pub use self::counter::Counter;
 pub use self::error::Error;
 pub use self::inspect::{LockInfo, LockState};

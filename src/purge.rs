@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::Row;
 
-use crate::client::{LockClient, MAX_DURATION};
+use crate::client::LockClient;
 use crate::clock::micros;
 use crate::engine::backoff::Backoff;
 use crate::engine::session::{Failure, Session};
@@ -19,7 +19,7 @@ use crate::sql::script::Packet;
 use crate::sql::server_error::Meaning;
 use crate::sql::session::Commit;
 use crate::stripe::Stripe;
-use crate::timing::LANE_AGE;
+use crate::timing::{LANE_AGE, MAX_DURATION};
 
 /// Younger rows stay: a client may have made sure of them for a transaction of its caller's.
 const MIN_AGE: Duration = Duration::from_secs(3_600);
@@ -64,7 +64,7 @@ impl LockClient {
             });
         }
         let age = micros(older_than);
-        let mut session = self.open_session(Commit::Explicit).await?;
+        let mut session = self.inner().open_session(Commit::Explicit).await?;
         let mut purged = Purged::default();
         let mut after = None;
         loop {

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Nothing lasts longer: an interval that leaves the calendar would be NULL.
+pub(crate) const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 /// `innodb_lock_wait_timeout` of our sessions. A stripe is held for one packet: who waits longer waits for somebody who hangs.
 pub(crate) const SERVER_LOCK_WAIT: Duration = Duration::from_secs(1);
 /// How long a packet that waits for a row or a stripe may wait: the servers look at their limit once a second.

@@ -17,6 +17,7 @@ use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::client::LockClient;
+use crate::client::inner::Inner;
 use crate::clock::{Moment, micros};
 use crate::counter::Counter;
 use crate::engine::request::Request;
@@ -151,13 +152,17 @@ impl LockClient {
         name: &str,
     ) -> Result<TransactionLock, Error> {
         let key = RowKey::lock(Name::new(name)?);
-        self.touch(&key).await?;
+        self.inner().touch(&key).await?;
         // A lease is waited for outside the transaction: a row that the transaction has locked could
         // not be renewed.
-        self.wait_until_free(&key).await?;
-        match self.take(connection, transaction::lock(name), &key).await? {
+        self.inner().wait_until_free(&key).await?;
+        match self
+            .inner()
+            .take(connection, transaction::lock(name), &key)
+            .await?
+        {
             Some(lock) => Ok(lock),
-            None => Err(self.timed_out(&key.name).await),
+            None => Err(self.inner().timed_out(&key.name).await),
         }
     }
 
@@ -178,11 +183,12 @@ impl LockClient {
         name: &str,
     ) -> Result<Option<TransactionLock>, Error> {
         let key = RowKey::lock(Name::new(name)?);
-        self.touch(&key).await?;
-        if !self.is_free(&key, true).await? {
+        self.inner().touch(&key).await?;
+        if !self.inner().is_free(&key, true).await? {
             return Ok(None);
         }
         match self
+            .inner()
             .take(connection, transaction::try_lock(name), &key)
             .await
         {
@@ -190,7 +196,9 @@ impl LockClient {
             answer => answer,
         }
     }
+}
 
+impl Inner {
     async fn take(
         &self,
         connection: &mut MySqlConnection,
@@ -209,7 +217,7 @@ impl LockClient {
 
     /// The server undid the statement, or the row is gone: then the next call makes it again.
     fn interrupted(&self, key: &RowKey) -> Error {
-        self.touched().forget(key);
+        self.touched.forget(key);
         Error::Interrupted {
             name: key.name.to_string(),
             source: None,
@@ -218,11 +226,11 @@ impl LockClient {
 
     /// Whether no lease holds the lock; if it `gives_way`, also whether nobody has waited for it when it became free a moment ago.
     async fn is_free(&self, key: &RowKey, gives_way: bool) -> Result<bool, Error> {
-        let seen = self.engine().look(vec![key.clone()]).await?;
+        let seen = self.engine.look(vec![key.clone()]).await?;
         let row = seen.first().copied().flatten();
         if row.is_none() {
             // Somebody deleted it, or a failover lost it: it is made again.
-            self.touched().forget(key);
+            self.touched.forget(key);
             self.touch(key).await?;
         }
         Ok(row
@@ -231,7 +239,7 @@ impl LockClient {
     }
 
     async fn wait_until_free(&self, key: &RowKey) -> Result<(), Error> {
-        let end = Moment::now().after(self.engine().request_limit());
+        let end = Moment::now().after(self.engine.request_limit());
         let mut pause = std::time::Duration::from_millis(1);
         let mut wanted = Moment::now();
         let mut waits = false;
@@ -243,7 +251,7 @@ impl LockClient {
             // So that a process whose tasks pass the lock on in memory lets it go.
             if wanted.has_passed() {
                 wanted = Moment::now().after(WANT);
-                self.locks().want(&key.name);
+                self.locks.want(&key.name, WANT);
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(std::time::Duration::from_millis(50));
@@ -253,16 +261,16 @@ impl LockClient {
 
     /// Makes sure that a row exists and that no purge takes it for a while.
     async fn touch(&self, key: &RowKey) -> Result<(), Error> {
-        if self.touched().is_fresh(key) {
+        if self.touched.is_fresh(key) {
             return Ok(());
         }
         let sql = transaction::young(key, micros(YOUNG));
-        if self.engine().query(sql).await?.is_empty() {
-            self.engine()
+        if self.engine.query(sql).await?.is_empty() {
+            self.engine
                 .call(key.clone(), Request::Operation(Operation::Touch(Touch)))
                 .await?;
         }
-        self.touched().note(key);
+        self.touched.note(key);
         Ok(())
     }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::Backoff;
+use super::group::Group;
 use super::link::{Link, Numbered, Sent};
 use super::outcome::{Answer, Outcome};
 use super::queue::{LaneQueue, Limits};
-use super::request::{Group, Member};
+use super::request::Member;
 use super::settle::{Unsettled, settle};
 use super::shared::Shared;
 use super::stage::{Case, How, Next, Stage, Waits, next};

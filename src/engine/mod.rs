@@ -7,7 +7,9 @@
 pub(crate) mod backoff;
 #[cfg(test)]
 mod cost;
+mod group;
 mod lane;
+mod line;
 mod link;
 pub(crate) mod outcome;
 mod pending;
@@ -55,6 +57,8 @@ pub(crate) struct EngineOptions {
     /// How many connections the account may have; 0 if nothing limits them.
     pub(crate) account_limit: i64,
     pub(crate) lanes: usize,
+    /// Each request takes its stripe.
+    pub(crate) every_stripe: bool,
     /// How long a packet may take.
     pub(crate) packet_limit: Duration,
     /// How long a request may take, all attempts together.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::group::Group;
 use super::outcome::{Outcome, Verdict};
 use super::queue::{LaneQueue, Limits, Waiting};
-use super::request::{Group, Member, Request};
+use super::request::{Member, Request};
 use super::server_clock::ServerClock;
 use super::stage::Waits;
 use crate::clock::Moment;

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::group::Group;
 use super::outcome::Answer;
 use super::pending::Pending;
-use super::request::{Group, Member};
+use super::request::Member;
 use super::stage::Waits;
 use crate::clock::Moment;
 use crate::error::Error;

@@ -107,6 +107,7 @@ impl Session {
         let mut dialect = Dialect::of_version(&version);
         let max_packet: u64 = who.try_get_unchecked(2)?;
         let account_limit = who.try_get_unchecked(3)?;
+        let prepared_limit: u64 = who.try_get_unchecked(4)?;
         within(limit, last_row(&mut connection, settings(dialect, commit))).await?;
         if let Dialect::MariaDb { sequences } = &mut dialect {
             *sequences = within(limit, has_sequences(&mut connection)).await?;
@@ -121,7 +122,7 @@ impl Session {
             connection,
             dialect,
             max_packet: usize::try_from(max_packet).unwrap_or(usize::MAX),
-            prepared: Prepared::default(),
+            prepared: Prepared::of_server(prepared_limit),
             account_limit,
             limit,
             spent: false,

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::Backoff;
+use super::group::Group;
 use super::outcome::Outcome;
 use super::pool::Connection;
-use super::request::Group;
 use super::session::Failure;
 use super::shared::Shared;
 use super::stage::{Case, How, Next, next};

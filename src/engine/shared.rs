@@ -7,11 +7,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::EngineOptions;
+use super::group::Group;
 use super::outcome::Outcome;
 use super::pending::Pending;
 use super::pool::Pool;
 use super::queue::LaneQueue;
-use super::request::{Group, Member};
+use super::request::Member;
 use super::server_clock::ServerClock;
 use super::stage::{Stage, Waits};
 use crate::clock::Moment;
@@ -104,7 +105,7 @@ impl Shared {
         let crowded = &self.crowded[key.stripe().index()];
         if member.course.stage == Stage::Try
             && member.request.may_stand_in_line()
-            && crowded.load(Ordering::Relaxed) > 0
+            && (self.options.every_stripe || crowded.load(Ordering::Relaxed) > 0)
         {
             member.course.stage = Stage::Stripe { create: false };
         }

@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::lease::Lease;
-use super::registry::Locks;
-use super::turn::Turn;
+use super::registry::lease::Lease;
+use super::registry::turn::Turn;
+use super::registry::{Locks, keeper};
 use crate::clock::{Moment, micros};
 use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
@@ -162,7 +162,7 @@ impl LockGuard {
     ///
     /// Dropping the future does not take the extension back.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        if ttl.is_zero() || ttl > crate::client::MAX_DURATION {
+        if ttl.is_zero() || ttl > crate::timing::MAX_DURATION {
             return Err(Error::InvalidOption {
                 option: "ttl",
                 reason: "use more than zero and at most ten years".to_owned(),
@@ -200,7 +200,7 @@ impl LockGuard {
             },
             Err(error) => Err(error.clone()),
         };
-        super::keeper::renewed(&self.locks, &self.lease, wanted, result);
+        keeper::renewed(&self.locks, &self.lease, wanted, result);
         extended
     }
 

@@ -1,60 +1,26 @@
 //! Asking for a lock.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::guard::LockGuard;
-use super::registry::Wait;
-use crate::client::{LockClient, MAX_DURATION};
+use super::terms::{Terms, Wait};
+use crate::client::inner::Inner;
 use crate::error::Error;
 use crate::name::Name;
+use crate::timing::MAX_DURATION;
 use crate::token::Token;
 
-/// How many fencing tokens a grant reserves for turns in memory.
-const BLOCK: u32 = 65_536;
 /// The longest description, in characters: the width of its column.
 const MAX_DESCRIPTION: usize = 255;
 /// A shorter lease could not be told from a slow packet.
 const MIN_TTL: Duration = Duration::from_millis(50);
 
-/// On what terms a lock is held.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
-    pub(crate) ttl: Duration,
-    pub(crate) auto_renew: bool,
-    pub(crate) hold_at_least: Duration,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) description: Arc<str>,
-    pub(crate) owner: Option<Token>,
-}
-
-impl Terms {
-    /// Whether a lease on these terms may pass from task to task in memory.
-    pub(crate) fn may_pass(&self) -> bool {
-        self.auto_renew
-            && self.owner.is_none()
-            && self.hold_at_least.is_zero()
-            && self.max_hold.is_none()
-    }
-
-    /// How long the lease is that is asked for.
-    pub(crate) fn lease(&self) -> Duration {
-        let longest = self.max_hold.unwrap_or(Duration::MAX);
-        self.ttl.max(self.hold_at_least).min(longest)
-    }
-
-    /// How many fencing tokens the grant reserves.
-    pub(crate) fn block(&self) -> u32 {
-        if self.may_pass() { BLOCK } else { 1 }
-    }
-}
-
 /// A lock to be acquired: built by [`LockClient::lock`], sent by [`acquire`](Self::acquire),
 /// [`try_acquire`](Self::try_acquire) or [`run`](Self::run).
 #[must_use = "a lock request does nothing until it is acquired"]
 pub struct LockRequest<'c> {
-    client: &'c LockClient,
+    client: &'c Inner,
     name: String,
     ttl: Duration,
     wait: Option<Duration>,
@@ -66,11 +32,11 @@ pub struct LockRequest<'c> {
 }
 
 impl<'c> LockRequest<'c> {
-    pub(crate) fn new(client: &'c LockClient, name: &str) -> Self {
+    pub(crate) fn new(client: &'c Inner, name: &str) -> Self {
         Self {
             client,
             name: name.to_owned(),
-            ttl: client.default_ttl(),
+            ttl: client.default_ttl,
             wait: None,
             auto_renew: true,
             hold_at_least: Duration::ZERO,

@@ -26,8 +26,14 @@ pub(crate) mod row;
 pub(crate) mod script;
 pub(crate) mod server_error;
 pub(crate) mod session;
+mod stripes;
 mod texts;
 pub(crate) mod transaction;
+
+/// The table of locks and counters.
+pub(crate) const TABLE: &str = "t_tag_lock";
+/// The table of lanes.
+pub(crate) const LANE_TABLE: &str = "t_tag_lock_lane";
 
 /// Now, by the server: fixed at the start of each statement, fresh for each statement of a packet.
 const NOW: &str = "UTC_TIMESTAMP(6)";

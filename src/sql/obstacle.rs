@@ -4,14 +4,9 @@
 //! takes the same lock on the table as a packet does. If it fails its connection must be closed; until that arrives the server
 //! allows its transaction a second.
 
-use super::literal;
+use super::{LANE_TABLE, TABLE, literal};
 use crate::stripe::Stripe;
 use crate::token::Token;
-
-/// The table of locks and counters.
-pub(crate) const TABLE: &str = "t_tag_lock";
-/// The table of lanes.
-pub(crate) const LANE_TABLE: &str = "t_tag_lock_lane";
 
 /// Writes a query that fails if the table of lanes is locked, and has no row if that of the lane is.
 pub(crate) fn find_lane(lane: Token) -> String {

@@ -1,41 +1,92 @@
 //! The statements that a session has prepared.
 
-/// As many as a session prepares: servers take some thousands from all sessions together (`max_prepared_stmt_count`).
-const MOST: usize = 64;
+/// As many as a session prepares at most: servers take some thousands from all sessions together
+/// (`max_prepared_stmt_count`, 16,382 by default).
+const MOST: usize = 16;
+/// Of those that the server takes, a session has this part: a thousand sessions find room.
+const PART: usize = 1_000;
+/// With fewer they would take turns in each packet.
+const FEWEST: usize = 6;
 
-/// The statements that a session has prepared, by their text: some dozens, however many names and values go
-/// through them. What comes when there are many is not prepared.
-#[derive(Debug, Default)]
+/// The statements that a session has prepared, by their text: what was not used for longest makes room.
+#[derive(Debug)]
 pub(crate) struct Prepared {
-    texts: Vec<String>,
-    off: bool,
+    entries: Vec<Entry>,
+    most: usize,
+    /// How many packets there were.
+    packet: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    text: String,
+    /// In which packet it was used last.
+    used: u64,
+}
+
+impl Default for Prepared {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            most: MOST,
+            packet: 0,
+        }
+    }
 }
 
 impl Prepared {
-    /// Nothing is prepared any more: the server takes no further statements (`max_prepared_stmt_count`).
+    /// On a server that takes `server_limit` statements from all sessions together.
+    pub(crate) fn of_server(server_limit: u64) -> Self {
+        let part = usize::try_from(server_limit).unwrap_or(usize::MAX) / PART;
+        Self {
+            most: if part < FEWEST { 0 } else { part.min(MOST) },
+            ..Self::default()
+        }
+    }
+
+    /// Nothing is prepared any more: the server takes no further statements.
     pub(crate) fn switch_off(&mut self) {
-        self.texts.clear();
-        self.off = true;
+        self.entries.clear();
+        self.most = 0;
     }
 
     pub(super) fn is_on(&self) -> bool {
-        !self.off
+        self.most > 0
     }
 
     /// Prepares all anew: nobody knows which of a packet's statements the server has seen. A number that is
     /// prepared twice has its second text.
     pub(crate) fn forget(&mut self) {
-        self.texts.clear();
+        self.entries.clear();
     }
 
-    /// The number of a text, and whether it is still to be prepared; `None` if it is not to be.
+    /// Another packet begins.
+    pub(super) fn begin(&mut self) {
+        self.packet += 1;
+    }
+
+    /// The number of a text, and whether it is still to be prepared; `None` if it is not to be, since the packet has used
+    /// all numbers.
     pub(super) fn number(&mut self, text: &str) -> Option<(usize, bool)> {
-        let known = self.texts.iter().position(|known| known == text);
-        if known.is_none() && self.texts.len() < MOST {
-            self.texts.push(text.to_owned());
-            return Some((self.texts.len() - 1, true));
+        let used = self.packet;
+        if let Some(known) = self.entries.iter().position(|entry| entry.text == text) {
+            self.entries[known].used = used;
+            return Some((known, false));
         }
-        known.map(|number| (number, false))
+        let entry = Entry {
+            text: text.to_owned(),
+            used,
+        };
+        if self.entries.len() < self.most {
+            self.entries.push(entry);
+            return Some((self.entries.len() - 1, true));
+        }
+        // All that a packet prepares is prepared before its first statement: what it has used keeps its number.
+        let others = self.entries.iter().enumerate();
+        let others = others.filter(|(_, entry)| entry.used < used);
+        let (oldest, _) = others.min_by_key(|(_, entry)| entry.used)?;
+        self.entries[oldest] = entry;
+        Some((oldest, true))
     }
 }
 
@@ -54,12 +105,24 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_prepared() {
+    fn what_was_not_used_for_longest_makes_room_but_never_in_its_own_packet() {
         let mut prepared = Prepared::default();
         for number in 0..MOST {
             assert_eq!(prepared.number(&number.to_string()), Some((number, true)));
         }
         assert_eq!(prepared.number("another"), None);
-        assert_eq!(prepared.number("7"), Some((7, false)));
+        prepared.begin();
+        assert_eq!(prepared.number("0"), Some((0, false)));
+        assert_eq!(prepared.number("another"), Some((1, true)));
+        assert_eq!(prepared.number("another"), Some((1, false)));
+        prepared.begin();
+        assert_eq!(prepared.number("1"), Some((2, true)));
+    }
+
+    #[test]
+    fn a_server_that_takes_few_is_asked_for_few() {
+        for (limit, most) in [(16_382, 16), (8_000, 8), (5_000, 0), (0, 0), (u64::MAX, 16)] {
+            assert_eq!(Prepared::of_server(limit).most, most, "of {limit}");
+        }
     }
 }

@@ -155,9 +155,7 @@ proptest! {
         let lane = Token::random();
         let mut prepared = Prepared::default();
         if full {
-            for text in 0..100 {
-                prepared.number(&text.to_string());
-            }
+            prepared.switch_off();
         }
         let batch = Batch { lane, number, rows: &rows, mode, not_after };
         let first = write(&batch, dialect, &mut prepared);

@@ -29,13 +29,10 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::column::Column;
 use super::dialect::Dialect;
-use super::list::{List, Query};
 use super::prepared::Prepared;
 use super::server_error::DEADLOCK;
 use crate::mutant::{self, Mutant};
-use crate::stripe::{Stripe, StripeSet};
 
 /// A transaction as one text, with its `COMMIT` and the query that answers behind it.
 #[derive(Debug, PartialEq, Eq)]
@@ -63,13 +60,6 @@ static NEXT_MARK: LazyLock<AtomicU64> =
 
 /// The sum of `ROW_COUNT()` of the statements before the last one that changed rows.
 const CHANGED: &str = "@tag_lock_changed";
-/// The mark of the packet that has waited for its stripes.
-const LOCKED: &str = "@tag_lock_locked";
-/// The mark of the packet that has tried to get stripes.
-const TRIED: &str = "@tag_lock_tried";
-/// The stripes that a packet has locked, with commas between.
-pub(super) const GOT: &str = "@tag_lock_stripes";
-
 /// A text of several statements while it is written.
 pub(super) struct Script<'p> {
     dialect: Dialect,
@@ -146,6 +136,9 @@ impl<'p> Script<'p> {
         script.check.mark = NEXT_MARK.fetch_add(1, Ordering::Relaxed);
         if dialect.has_compound_statements() {
             script.prepared = prepared.filter(|prepared| prepared.is_on());
+            if let Some(prepared) = &mut script.prepared {
+                prepared.begin();
+            }
             script.push("BEGIN NOT ATOMIC ");
             script.opening = script.sql.len();
         }
@@ -361,59 +354,5 @@ impl<'p> Script<'p> {
     /// What stands before each row of a list.
     pub(super) fn row(&self) -> &'static str {
         self.dialect.row()
-    }
-
-    /// Locks stripes in ascending order, and waits for them.
-    pub(super) fn lock_stripes_of(&mut self, stripes: StripeSet) {
-        self.stripes(stripes, " FOR UPDATE", LOCKED, None);
-    }
-
-    /// Locks those stripes that are free. `waited`: some are locked already.
-    pub(super) fn try_stripes_of(&mut self, stripes: StripeSet, waited: bool) {
-        let others = waited.then_some(GOT);
-        self.stripes(stripes, " FOR UPDATE SKIP LOCKED", TRIED, others);
-    }
-
-    /// Locks stripes, and lists those that it has locked behind `others`.
-    fn stripes(&mut self, stripes: StripeSet, lock: &str, variable: &str, others: Option<&str>) {
-        let stripes: Vec<Stripe> = stripes.iter().collect();
-        if stripes.is_empty() {
-            return;
-        }
-        let lock = if mutant::on(Mutant::StripeUnlocked) {
-            ""
-        } else {
-            lock
-        };
-        let mark = self.mark();
-        let list = List::new(&[Column::Name, Column::Mark], &stripes, |row, stripe| {
-            row.text(Column::Name, &stripe.to_string())
-                .number(Column::Mark, mark)
-        });
-        // Of one row it is the same, and cheaper.
-        let all = if stripes.len() == 1 {
-            "MAX"
-        } else {
-            "GROUP_CONCAT"
-        };
-        let names = match others {
-            None => format!("COALESCE({all}(t.lock_name),'')"),
-            Some(others) => format!("CONCAT_WS(',',{others},{all}(t.lock_name))"),
-        };
-        let marked = self.marked();
-        self.statement(|script| {
-            list.all().query(
-                script,
-                Query {
-                    // The aggregate makes one row of them, also of none.
-                    select: &format!("SELECT {marked},{names} INTO {variable},{GOT}"),
-                    table: "t_tag_lock t FORCE INDEX(PRIMARY)",
-                    key: "t.lock_name=v.name AND t.kind=0 AND t.slot=0",
-                    tail: lock,
-                    ..Query::default()
-                },
-            );
-        });
-        self.require_mark(variable);
     }
 }

@@ -13,8 +13,7 @@ pub(crate) enum Commit {
 }
 
 /// Asks who is there; the first query of every session.
-pub(crate) const WHO: &str =
-    "SELECT VERSION(),CONNECTION_ID(),@@max_allowed_packet,@@max_user_connections";
+pub(crate) const WHO: &str = "SELECT VERSION(),CONNECTION_ID(),@@max_allowed_packet,@@max_user_connections,@@max_prepared_stmt_count";
 
 /// Asks under which address the server sees this session.
 pub(crate) const OWN_ADDRESS: &str =

@@ -85,8 +85,8 @@ impl Acquire {
             ("1".into(), fence.into(), "{at}".into(), until("v.ttl"))
         };
         vec![
-            ("count", count),
             ("fence", fence),
+            ("count", count),
             ("wanted_until", wanted_until),
             ("deadline", deadline),
             ("status", "1".into()),

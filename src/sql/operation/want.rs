@@ -1,4 +1,4 @@
-//! Says in the row that another process waits.
+//! Says in the row that another process waits, or that it does so no more.
 
 use super::{Assignments, until};
 use crate::sql::column::Column;
@@ -7,7 +7,7 @@ use crate::sql::list::Row;
 /// Says in the row that another process waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Want {
-    /// For how long that is known, in microseconds.
+    /// For how long that is known, in microseconds; 0 takes it back. Others who wait say so again.
     pub(crate) wait: i64,
 }
 
@@ -16,9 +16,12 @@ impl Want {
         row.number(Column::Wait, self.wait)
     }
 
-    /// A wish is never shortened.
+    /// A wish is never shortened but by an end.
     pub(super) fn assignments() -> Assignments {
-        let wish = format!("GREATEST(t.wanted_until,{})", until("v.wait"));
+        let wish = format!(
+            "IF(v.wait>0,GREATEST(t.wanted_until,{}),{{at}})",
+            until("v.wait")
+        );
         vec![("wanted_until", wish)]
     }
 }

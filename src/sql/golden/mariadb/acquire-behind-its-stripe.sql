@@ -41,8 +41,8 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   WHERE 1
   AND (LENGTH(@tag_lock_granted)=? OR FIND_IN_SET(?,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
-    t_tag_lock.count=1,
     t_tag_lock.fence=GREATEST(t_tag_lock.fence,@tag_lock_micros)+?,
+    t_tag_lock.count=1,
     t_tag_lock.wanted_until=@tag_lock_now,
     t_tag_lock.deadline=TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6)),
     t_tag_lock.status=1,

@@ -32,14 +32,14 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   WHERE v.seq<?
   AND (LENGTH(@tag_lock_granted)=? OR FIND_IN_SET(v.seq,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
-    t_tag_lock.count=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
-  THEN 1 WHEN 3
-  THEN 0
-  ELSE t_tag_lock.count END,
     t_tag_lock.fence=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
   THEN GREATEST(t_tag_lock.fence,@tag_lock_micros)+? WHEN 3
   THEN CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED)
   ELSE t_tag_lock.fence END,
+    t_tag_lock.count=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
+  THEN 1 WHEN 3
+  THEN 0
+  ELSE t_tag_lock.count END,
     t_tag_lock.wanted_until=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
   THEN @tag_lock_now
   ELSE t_tag_lock.wanted_until END,
@@ -118,13 +118,13 @@ EXECUTE tag_lock_2
     _binary'113',
     1,
     1,
-    _binary'113',
-    1,
-    1,
     65536,
     _binary'               0               01790000000000001',
     16,
     16,
+    _binary'113',
+    1,
+    1,
     _binary'113',
     1,
     1,

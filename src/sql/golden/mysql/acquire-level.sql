@@ -30,8 +30,8 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   WHERE 1
   AND (LENGTH(@tag_lock_granted)=1 OR FIND_IN_SET(0,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
-    t_tag_lock.count=IF((t_tag_lock.holder=x'6e45386daeb0b86da1ac4c609001d1e9' AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.count+1,1),
     t_tag_lock.fence=IF((t_tag_lock.holder=x'6e45386daeb0b86da1ac4c609001d1e9' AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.fence,GREATEST(t_tag_lock.fence,@tag_lock_micros)+65536),
+    t_tag_lock.count=IF((t_tag_lock.holder=x'6e45386daeb0b86da1ac4c609001d1e9' AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.count+1,1),
     t_tag_lock.wanted_until=IF((t_tag_lock.holder=x'6e45386daeb0b86da1ac4c609001d1e9' AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.wanted_until,@tag_lock_now),
     t_tag_lock.deadline=IF((t_tag_lock.holder=x'6e45386daeb0b86da1ac4c609001d1e9' AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),GREATEST(t_tag_lock.deadline,TIMESTAMPADD(MICROSECOND,30000000,UTC_TIMESTAMP(6))),TIMESTAMPADD(MICROSECOND,30000000,UTC_TIMESTAMP(6))),
     t_tag_lock.status=1,

@@ -30,8 +30,8 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   WHERE 1
   AND (LENGTH(@tag_lock_granted)=1 OR FIND_IN_SET(0,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
-    t_tag_lock.count=1,
     t_tag_lock.fence=GREATEST(t_tag_lock.fence,@tag_lock_micros)+65536,
+    t_tag_lock.count=1,
     t_tag_lock.wanted_until=@tag_lock_now,
     t_tag_lock.deadline=TIMESTAMPADD(MICROSECOND,30000000,UTC_TIMESTAMP(6)),
     t_tag_lock.status=1,

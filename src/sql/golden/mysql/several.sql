@@ -33,14 +33,14 @@ INSERT INTO t_tag_lock (lock_name,kind,slot) WITH v(name,position,verb) AS (VALU
   WHERE 1
   AND (LENGTH(@tag_lock_granted)=7 OR FIND_IN_SET(v.position,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
-    t_tag_lock.count=CASE v.verb WHEN 1
-  THEN 1 WHEN 3
-  THEN 0
-  ELSE t_tag_lock.count END,
     t_tag_lock.fence=CASE v.verb WHEN 1
   THEN GREATEST(t_tag_lock.fence,@tag_lock_micros)+65536 WHEN 3
   THEN 1790000000000001
   ELSE t_tag_lock.fence END,
+    t_tag_lock.count=CASE v.verb WHEN 1
+  THEN 1 WHEN 3
+  THEN 0
+  ELSE t_tag_lock.count END,
     t_tag_lock.wanted_until=CASE v.verb WHEN 1
   THEN @tag_lock_now
   ELSE t_tag_lock.wanted_until END,

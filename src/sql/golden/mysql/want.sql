@@ -30,7 +30,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   WHERE 1
   AND (LENGTH(@tag_lock_granted)=1 OR FIND_IN_SET(0,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
-    t_tag_lock.wanted_until=GREATEST(t_tag_lock.wanted_until,TIMESTAMPADD(MICROSECOND,1000000,UTC_TIMESTAMP(6)));
+    t_tag_lock.wanted_until=IF(1000000>0,GREATEST(t_tag_lock.wanted_until,TIMESTAMPADD(MICROSECOND,1000000,UTC_TIMESTAMP(6))),@tag_lock_now);
 
 SET completion_type=IF(@tag_lock_decided=:mark AND ROW_COUNT()=2*(@tag_lock_granted<>''),'NO_CHAIN','undone');
 

@@ -1,5 +1,15 @@
 //! All locks of one client: who waits, who holds, and what is on its way.
 
+#[cfg(test)]
+mod cost;
+pub(crate) mod keeper;
+pub(crate) mod lease;
+mod pace;
+mod place;
+mod rotation;
+pub(crate) mod turn;
+mod watcher;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,11 +19,11 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::keeper::Keeper;
-use super::lease::Lease;
-use super::place::{Action, Asking, Place, State, Unanswered, Waiter, give_back_quietly};
-use super::request::Terms;
-use super::turn::Turn;
+use self::keeper::Keeper;
+use self::lease::Lease;
+use self::place::{Action, Asking, Place, State, Unanswered, Waiter, give_back_quietly};
+use self::turn::Turn;
+use super::terms::{Terms, Wait};
 use crate::clock::{Moment, from_micros, micros};
 use crate::engine::Engine;
 use crate::engine::outcome::{Answer, Outcome};
@@ -27,14 +37,6 @@ use crate::sql::row::RowKey;
 use crate::telemetry;
 use crate::timing::WANT;
 use crate::token::Token;
-
-/// How long a task waits for a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    Not,
-    For(Duration),
-    Forever,
-}
 
 /// The place of a name; requests of an owner have one each, since they do not exclude each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -112,12 +114,12 @@ impl Locks {
             next_id: AtomicU64::new(0),
             keep_at_close: AtomicBool::new(false),
         });
-        runtime.spawn(super::keeper::run(
+        runtime.spawn(keeper::run(
             Arc::downgrade(&locks),
             Arc::clone(&locks.keeper.earlier),
             locks.stopped.clone(),
         ));
-        runtime.spawn(super::watcher::run(
+        runtime.spawn(watcher::run(
             Arc::downgrade(&locks),
             Arc::clone(&locks.watch),
             locks.stopped.clone(),
@@ -231,8 +233,9 @@ impl Locks {
                 }
                 Action::Want => {
                     telemetry::waiting(&key.name);
-                    self.want(&key.name);
+                    self.want(&key.name, WANT);
                 }
+                Action::NoLongerWant => self.want(&key.name, Duration::ZERO),
                 Action::Watch => self.watch.notify_one(),
                 Action::LookForOthers(lease) => self.look_for_others(lease),
             }
@@ -443,15 +446,15 @@ impl Locks {
             reply,
         );
         if mutant::on(Mutant::RenewalAfterRelease) {
-            super::keeper::renew(self, lease);
+            keeper::renew(self, lease);
         }
     }
 
-    /// Says in the row that this process waits, so that its holder does not keep it in memory.
-    pub(crate) fn want(&self, name: &Name) {
+    /// Says in the row that this process waits for so long, so that its holder does not keep it in memory.
+    pub(crate) fn want(&self, name: &Name, wait: Duration) {
         self.engine.submit(
             RowKey::lock(name.clone()),
-            Request::Operation(Operation::Want(Want { wait: micros(WANT) })),
+            Request::Operation(Operation::Want(Want { wait: micros(wait) })),
             Moment::now().after(self.engine.request_limit()),
             // If it fails, the wait is longer, and no less safe.
             Reply::client(drop),
@@ -556,7 +559,7 @@ impl Locks {
         if self.keep_at_close.load(Ordering::Acquire) {
             self.engine
                 .runtime()
-                .spawn(super::keeper::watch_the_end(Arc::clone(lease)));
+                .spawn(keeper::watch_the_end(Arc::clone(lease)));
             return;
         }
         lease.lose();
@@ -578,7 +581,9 @@ impl Ticket<'_> {
     /// Leaves the queue. Whether an answer is on its way, if that is to be waited for.
     fn leave(&self, stay: bool) -> bool {
         self.locks
-            .change(self.key, |place, _| place.leave(self.id, stay))
+            .change(self.key, |place, actions| {
+                place.leave(self.id, stay, Moment::now(), actions)
+            })
             .unwrap_or(true)
     }
 }

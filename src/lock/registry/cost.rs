@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 
 use super::lease::Lease;
 use super::place::{Place, State, Waiter};
-use super::request::Terms;
 use crate::clock::{Moment, micros};
 use crate::cost::{allocations, at_most};
+use crate::lock::terms::Terms;
 use crate::name::Name;
 use crate::token::Token;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::Locks;
 use super::lease::Lease;
-use super::registry::Locks;
 use crate::clock::Moment;
 use crate::engine::outcome::{Answer, Outcome};
 use crate::engine::request::{Reply, Request};
@@ -193,7 +193,7 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
 }
 
 /// Renewed by `ttl` microseconds, lost, or unknown. Busy shows as the deadline that stands: it extends nothing.
-pub(super) fn renewed(
+pub(crate) fn renewed(
     locks: &Arc<Locks>,
     lease: &Arc<Lease>,
     ttl: i64,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::Locks;
 use super::lease::Lease;
-use super::registry::Locks;
 
 /// One task's hold of a lock. Dropping it gives the lock to the next.
 #[derive(Debug)]

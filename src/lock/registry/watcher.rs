@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::registry::Locks;
+use super::Locks;
 use crate::clock::Moment;
 use crate::sql::row::RowKey;
 

@@ -21,11 +21,11 @@ use tokio::sync::oneshot;
 
 use super::lease::Lease;
 use super::pace::Pace;
-use super::request::Terms;
 use super::rotation::Rotation;
 use super::turn::Turn;
 use crate::clock::{Moment, from_micros};
 use crate::error::Error;
+use crate::lock::terms::Terms;
 use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
 use crate::timing::{GIVE_WAY, LOCK_WAIT, SLICE, WANT, WANT_AGAIN};
@@ -103,6 +103,8 @@ pub(crate) enum Action {
     },
     /// Say in the row that this process waits.
     Want,
+    /// Take that back.
+    NoLongerWant,
     /// Wake the watcher: a place has a new time to look.
     Watch,
     /// Find out whether another process waits.
@@ -184,7 +186,13 @@ impl Place {
     }
 
     /// A waiter's time is over, or it went away. Whether it stays for the answer that is on its way.
-    pub(crate) fn leave(&mut self, id: u64, stay: bool) -> bool {
+    pub(crate) fn leave(
+        &mut self,
+        id: u64,
+        stay: bool,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) -> bool {
         let Some(position) = self.waiters.iter().position(|waiter| waiter.id == id) else {
             return true;
         };
@@ -194,7 +202,16 @@ impl Place {
             return true;
         }
         self.waiters.remove(position);
+        self.give_up(now, actions);
         false
+    }
+
+    /// When nobody waits any more, nobody is to be let go first for our sake.
+    fn give_up(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        if self.waiters.is_empty() && self.watch.wanted > now {
+            self.watch.wanted = now;
+            actions.push(Action::NoLongerWant);
+        }
     }
 
     /// The server granted the lock.
@@ -259,6 +276,7 @@ impl Place {
     ) {
         self.refuse_once();
         if self.waiters.is_empty() {
+            self.give_up(now, actions);
             self.state = State::Idle;
             return;
         }
@@ -346,6 +364,7 @@ impl Place {
         let held = row.is_some_and(|row| !row.is_free());
         if held {
             self.refuse_once();
+            self.give_up(now, actions);
         }
         if self.waiters.is_empty() && self.watch.give_way.is_none_or(|until| until <= now) {
             self.state = State::Idle;
@@ -534,7 +553,11 @@ mod tests {
         actions.clear();
         assert!(place.enter(waiter(2), &mut actions).is_none());
         assert!(actions.is_empty(), "{actions:?}");
-        assert!(!place.leave(1, true) && !place.leave(2, true));
+        for id in [1, 2] {
+            assert!(!place.leave(id, true, now, &mut actions));
+        }
+        assert!(matches!(actions[..], [Action::NoLongerWant]), "{actions:?}");
+        actions.clear();
         assert!(place.enter(waiter(3), &mut actions).is_none());
         assert!(matches!(actions[..], [Action::Ask(..)]), "{actions:?}");
     }

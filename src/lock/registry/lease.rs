@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::registry::Locks;
-use super::request::Terms;
+use super::Locks;
 use crate::clock::{Moment, from_micros, micros};
+use crate::lock::terms::Terms;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::timing::SLICE;

@@ -1,0 +1,197 @@
+//! Options of a client.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::mysql::MySqlConnectOptions;
+
+use super::LockClient;
+use super::inner::Inner;
+use crate::engine::session::Session;
+use crate::engine::{Engine, EngineOptions};
+use crate::error::Error;
+use crate::lock::registry::Locks;
+use crate::sql::session::Commit;
+use crate::timing::MAX_DURATION;
+use crate::touched::Touched;
+
+/// The most lanes: there are a hundred stripes.
+const MAX_LANES: usize = 32;
+
+/// Which requests take the row of their name's stripe before the row of the name: see
+/// [`LockClientBuilder::stripes`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stripes {
+    /// Those whose row is created, and those that want a name which several clients want at once: they stand in line at
+    /// the stripe.
+    #[default]
+    WhenNeeded,
+    /// Each acquire and each change of a counter, as the original design does. Requests that wait for a transaction of the
+    /// application take none, and neither do renewals and releases. It costs throughput, and orders all that happens on a stripe.
+    EveryRequest,
+}
+
+/// Options of a [`LockClient`].
+#[derive(Clone)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct LockClientBuilder {
+    connect: MySqlConnectOptions,
+    lanes: usize,
+    stripes: Stripes,
+    default_ttl: Duration,
+    packet_timeout: Duration,
+    request_timeout: Duration,
+    holder: Option<String>,
+}
+
+impl LockClientBuilder {
+    pub(super) fn new(connect: MySqlConnectOptions) -> Self {
+        Self {
+            connect,
+            lanes: 2,
+            stripes: Stripes::default(),
+            default_ttl: Duration::from_secs(30),
+            packet_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(10),
+            holder: None,
+        }
+    }
+
+    /// How many lanes write, 1 to 32, on a connection each where the account may have so many. Defaults to 2: while one
+    /// waits for its commit, the other one works.
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes;
+        self
+    }
+
+    /// Which requests take the stripe of their name first. Defaults to [`Stripes::WhenNeeded`].
+    pub fn stripes(mut self, stripes: Stripes) -> Self {
+        self.stripes = stripes;
+        self
+    }
+
+    /// The ttl of locks that do not say one. Defaults to 30 s.
+    pub fn default_ttl(mut self, ttl: Duration) -> Self {
+        self.default_ttl = ttl;
+        self
+    }
+
+    /// How long the server may take for one packet before its connection is given up. Defaults to 5 s;
+    /// at least 100 ms. The server ends a packet's wait for a lock after one second: with less than two, a table that somebody
+    /// has locked looks like a server that does not answer.
+    pub fn packet_timeout(mut self, timeout: Duration) -> Self {
+        self.packet_timeout = timeout;
+        self
+    }
+
+    /// How long a request may take, all attempts together, waiting for a lock excepted. Defaults to
+    /// 10 s; not less than the packet timeout.
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// Who this client is, for those who inspect its locks: at most 255 characters. Defaults to
+    /// `host/pid`.
+    pub fn holder(mut self, holder: impl Into<String>) -> Self {
+        self.holder = Some(holder.into());
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for options that make no sense; otherwise as
+    /// [`LockClient::connect`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(self) -> Result<LockClient, Error> {
+        self.check()?;
+        // Wrong addresses and passwords are told here, not by the first request.
+        let session = Session::open(&self.connect, Commit::Automatic, self.packet_timeout)
+            .await
+            .map_err(Error::from_sqlx)?;
+        let account_limit = session.account_limit;
+        // The lanes may need its place.
+        drop(session);
+        // Exhaustive: a new option cannot be forgotten here.
+        let Self {
+            connect,
+            lanes,
+            stripes,
+            default_ttl,
+            packet_timeout,
+            request_timeout,
+            holder,
+        } = self;
+        let engine = Arc::new(Engine::start(EngineOptions {
+            connect: connect.clone(),
+            account_limit,
+            lanes,
+            every_stripe: stripes == Stripes::EveryRequest,
+            packet_limit: packet_timeout,
+            request_limit: request_timeout,
+        }));
+        let locks = Locks::start(Arc::clone(&engine), &holder.unwrap_or_else(host_and_pid));
+        Ok(LockClient::new(Inner {
+            engine,
+            locks,
+            connect,
+            default_ttl,
+            packet_timeout,
+            touched: Touched::default(),
+        }))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let invalid = |option, reason: &str| {
+            Err(Error::InvalidOption {
+                option,
+                reason: reason.to_owned(),
+            })
+        };
+        if self.lanes == 0 || self.lanes > MAX_LANES {
+            return invalid("lanes", "use 1 to 32");
+        }
+        if self.packet_timeout < Duration::from_millis(100) || self.packet_timeout > MAX_DURATION {
+            return invalid("packet_timeout", "use at least 100 ms");
+        }
+        if self.request_timeout < self.packet_timeout || self.request_timeout > MAX_DURATION {
+            return invalid("request_timeout", "use at least the packet timeout");
+        }
+        if self.holder.as_deref().unwrap_or_default().chars().count() > 255 {
+            return invalid("holder", "use at most 255 characters");
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LockClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the connect options: they have the password.
+        f.debug_struct("LockClientBuilder")
+            .field("host", &self.connect.get_host())
+            .field("lanes", &self.lanes)
+            .finish_non_exhaustive()
+    }
+}
+
+fn host_and_pid() -> String {
+    #[cfg(unix)]
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    #[cfg(not(unix))]
+    let host = std::env::var("COMPUTERNAME").unwrap_or_else(|_| "host".to_owned());
+    format!("{host}/{}", std::process::id())
+}

@@ -1,0 +1,275 @@
+//! The client: where locks and counters come from.
+
+mod builder;
+pub(crate) mod inner;
+
+use std::fmt;
+use std::sync::Arc;
+
+use sqlx::mysql::MySqlConnectOptions;
+
+pub use self::builder::{LockClientBuilder, Stripes};
+use self::inner::Inner;
+use crate::counter::Counter;
+use crate::engine::outcome::Outcome;
+use crate::engine::request::Request;
+use crate::error::Error;
+use crate::inspect::LockInfo;
+use crate::lock::LockRequest;
+use crate::name::Name;
+use crate::sql::inspect;
+use crate::sql::operation::{ForceRelease, Operation};
+use crate::sql::reply::FREE;
+use crate::sql::row::RowKey;
+use crate::token::Token;
+
+/// A client for locks and counters. Cheap to clone; all clones share their connections.
+///
+/// It opens connections of its own, two for its lanes and one to read, and for moments a few more, never more than twice its
+/// lanes and twelve: an application whose pool is exhausted can still renew its locks. Where the account may have a few only
+/// (`max_user_connections`), it takes at most half of them, and where it gets fewer than it wants, its lanes share what they
+/// have: one is enough.
+#[derive(Clone)]
+pub struct LockClient {
+    inner: Arc<Inner>,
+}
+
+impl LockClient {
+    fn new(inner: Inner) -> Self {
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Connects to the server of a URL: `mysql://user:password@host:port/database`.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), tag_lock::Error> {
+    /// let locks = tag_lock::LockClient::connect("mysql://user:password@localhost/shop").await?;
+    /// locks.migrate().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unreachable`], [`Error::AccessDenied`], [`Error::TooManyConnections`], or [`Error::Database`] if the URL
+    /// cannot be read. That the tables are missing is not noticed here, but by the first request.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        let options: MySqlConnectOptions = url.parse().map_err(Error::from_sqlx)?;
+        Self::builder(options).connect().await
+    }
+
+    /// A client with options of its own.
+    ///
+    /// ```no_run
+    ///     /// use sqlx::mysql::MySqlConnectOptions;
+    /// use tag_lock::LockClient;
+    ///
+    /// # async fn example() -> Result<(), tag_lock::Error> {
+    /// let options = MySqlConnectOptions::new().host("db.example.org").username("shop").database("shop");
+    /// let locks = LockClient::builder(options)
+    ///     .default_ttl(Duration::from_secs(60))
+    ///     .holder("billing-3")
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(connect: MySqlConnectOptions) -> LockClientBuilder {
+        LockClientBuilder::new(connect)
+    }
+
+    /// Creates the tables, or brings them up to date. Safe when many processes start at once. The
+    /// account needs the privileges to create tables.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AccessDenied`] without these privileges; [`Error::Migrate`] if the notes of the
+    /// migrations were changed by hand, or another migration does not end; others as the server gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// A migration that was cut off is completed by the next one.
+    pub async fn migrate(&self) -> Result<(), Error> {
+        crate::schema::migrate(&self.inner.connect).await
+    }
+
+    /// A lock by its name: 1 to 255 characters that do not end in a space. `A` and `a` are different
+    /// names.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let guard = locks.lock("sale_invite").acquire().await?;
+    /// // … the work …
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock(&self, name: &str) -> LockRequest<'_> {
+        LockRequest::new(&self.inner, name)
+    }
+
+    /// A counter by its name. A lock of the same name is something else.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let ticket = locks.counter("ticket").add(1).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn counter(&self, name: &str) -> Counter<'_> {
+        Counter::new(&self.inner, name)
+    }
+
+    /// What stands in the table about a lock; `None` if it was never taken.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// if let Some(info) = locks.inspect("sale_invite").await? {
+    ///     println!("{:?} by {} for {:?} more", info.state, info.held_by, info.remaining);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; others as the server gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    pub async fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
+        self.inner.inspect(&Name::new(name)?).await
+    }
+
+    /// The locks that are taken, in the server's order of their names, `limit` at a time; give the last
+    /// name of a page as `after` of the next one.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let mut after = None;
+    /// loop {
+    ///     let page = locks.list(after.as_deref(), 100).await?;
+    ///     for lock in &page {
+    ///         println!("{} by {}", lock.name, lock.held_by);
+    ///     }
+    ///     match page.last() {
+    ///         Some(last) => after = Some(last.name.clone()),
+    ///         None => break,
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As the server gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    pub async fn list(&self, after: Option<&str>, limit: u32) -> Result<Vec<LockInfo>, Error> {
+        self.inner.show(inspect::taken(after, limit)).await
+    }
+
+    /// Frees a lock, whoever holds it: for operators. Whether it was taken. Its holder's lost signal
+    /// fires with its next renewal (at the end of the lease without one, and within about 100 ms while tasks of its
+    /// process pass the lock on in memory), and its release is [`Error::LockLost`] from then on; whatever it still does
+    /// under the lock only fencing can stop.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// if locks.force_release("sale_invite").await? {
+    ///     println!("it was taken, and is free now");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]; [`Error::Busy`] while a transaction holds the lock's row; others as the
+    /// server gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not take the release back.
+    pub async fn force_release(&self, name: &str) -> Result<bool, Error> {
+        let key = RowKey::lock(Name::new(name)?);
+        let seen = self.inner.engine.look(vec![key.clone()]).await?;
+        let Some(row) = seen.first().copied().flatten() else {
+            return Ok(false);
+        };
+        if row.status == FREE {
+            return Ok(false);
+        }
+        let operation = Operation::ForceRelease(ForceRelease {
+            token: Token::random(),
+            fence: row.fence,
+        });
+        let answer = self
+            .inner
+            .engine
+            .call(key, Request::Operation(operation))
+            .await?;
+        let released = matches!(answer.outcome, Outcome::Released { .. });
+        if released {
+            tracing::warn!(lock = name, "a lock was released by force");
+        }
+        Ok(released)
+    }
+
+    /// How often this client saw the server's clock being stepped (by more than a second). A step forward
+    /// ends leases early; only fencing tokens and transactions that verify are safe across it.
+    pub fn server_clock_steps(&self) -> u64 {
+        self.inner.engine.clock_steps()
+    }
+
+    /// Ends the client: waiting acquires fail with [`Error::Closed`], what is held is released or kept
+    /// until its lease ends, what was queued is sent, what is unknown is settled. Then nothing of the client
+    /// runs any more, but for the timers of leases that were kept. While the server is away it waits for the packets in
+    /// flight and then for the request timeout, or for three packet timeouts if that is longer, and gives up what is not
+    /// done by then.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) {
+    /// locks.close(tag_lock::AtClose::Release).await;
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the rest to the background.
+    pub async fn close(&self, held: AtClose) {
+        self.inner.locks.close(held == AtClose::Release);
+        self.inner.engine.close().await;
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl fmt::Debug for LockClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// What [`LockClient::close`] does with locks that are held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtClose {
+    /// Releases them; their lost signals fire.
+    #[default]
+    Release,
+    /// Leaves them in the table until their leases end: nobody renews them any more, and their guards and signals
+    /// tell when they end.
+    Keep,
+}

@@ -1,0 +1,48 @@
+//! On what terms a lock is asked for and held.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::token::Token;
+
+/// How many fencing tokens a grant reserves for turns in memory.
+const BLOCK: u32 = 65_536;
+/// On what terms a lock is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) ttl: Duration,
+    pub(crate) auto_renew: bool,
+    pub(crate) hold_at_least: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) description: Arc<str>,
+    pub(crate) owner: Option<Token>,
+}
+
+impl Terms {
+    /// Whether a lease on these terms may pass from task to task in memory.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.auto_renew
+            && self.owner.is_none()
+            && self.hold_at_least.is_zero()
+            && self.max_hold.is_none()
+    }
+
+    /// How long the lease is that is asked for.
+    pub(crate) fn lease(&self) -> Duration {
+        let longest = self.max_hold.unwrap_or(Duration::MAX);
+        self.ttl.max(self.hold_at_least).min(longest)
+    }
+
+    /// How many fencing tokens the grant reserves.
+    pub(crate) fn block(&self) -> u32 {
+        if self.may_pass() { BLOCK } else { 1 }
+    }
+}
+
+/// How long a task waits for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Not,
+    For(Duration),
+    Forever,
+}
