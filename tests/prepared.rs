@@ -13,14 +13,19 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 use tag_lock::LockClient;
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use self::support::{TestDatabase, is_mariadb, number, run};
+
+/// Both count what the server has prepared.
+static SERVER: Mutex<()> = Mutex::const_new(());
 
 const SHORT: Duration = Duration::from_millis(300);
 
 #[tokio::test]
 async fn without_prepared_statements_all_goes_on() {
+    let _server = SERVER.lock().await;
     let database = TestDatabase::new().await;
     let mut connection = database.connection().await;
     let client = LockClient::connect(&database.url).await.unwrap();
@@ -56,6 +61,7 @@ async fn without_prepared_statements_all_goes_on() {
 /// Whatever clients ask for, others find room.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_prepares_few_statements() {
+    let _server = SERVER.lock().await;
     let database = TestDatabase::new().await;
     let mut clients = Vec::new();
     for _ in 0..3 {

@@ -108,6 +108,10 @@ impl<C> Line<C> {
 
     pub(super) fn ask(&mut self, now: Moment) -> Turn<C> {
         if self.admits(now) {
+            if self.is_short(now) && self.lingering > 0 {
+                // It asks for those that were given up, and nobody else does meanwhile.
+                self.asked_for = Some(now);
+            }
             self.open += 1;
             self.opening += 1;
             return Turn::Open;
