@@ -31,9 +31,13 @@ impl Dialect {
         }
     }
 
-    /// Whether a transaction can be one compound statement, and a prepared statement's arguments can be literals
-    /// (MariaDB only).
+    /// Whether a transaction can be one compound statement (MariaDB only).
     pub(super) fn has_compound_statements(self) -> bool {
+        self != Self::MySql
+    }
+
+    /// Whether a prepared statement's arguments can be literals (MariaDB only); otherwise they are variables.
+    pub(super) fn takes_literals(self) -> bool {
         self != Self::MySql
     }
 

@@ -2,10 +2,10 @@
 //!
 //! # What spares the server time
 //!
-//! MariaDB runs a transaction as one compound statement, so that it answers once behind the `COMMIT` instead of
-//! after each statement, and statements without lists as prepared ones, which it parsed when the session first
-//! sent them. Both together: 1,280 microseconds for one acquire become 960, where one `UPDATE` with its commit
-//! takes 740 (MariaDB 10.11, medians of one run). MySQL has neither: its `EXECUTE` takes user variables only.
+//! Statements without lists are prepared ones, which the server parsed when the session first sent them. MySQL's `EXECUTE` takes
+//! user variables only: the packet's first statement sets them. MariaDB runs a transaction as one compound statement, so that it
+//! answers once behind the `COMMIT` instead of after each statement. Both together: 1,280 microseconds for one acquire become 960,
+//! where one `UPDATE` with its commit takes 740 (MariaDB 10.11, medians of one run).
 //! <https://mariadb.com/kb/en/begin-end/>, <https://mariadb.com/kb/en/execute-statement/>.
 //!
 //! # The check before the COMMIT
@@ -73,7 +73,45 @@ pub(super) struct Script<'p> {
     preparation: String,
     /// The parameters of the statement that is being written, as long as it can be prepared.
     arguments: Option<String>,
+    variables: Variables,
     check: Check,
+}
+
+/// The arguments of a packet's prepared statements, where those must be variables of the session: its first statement sets all
+/// of them.
+#[derive(Default)]
+struct Variables {
+    values: Vec<String>,
+    /// Where in the text they are set.
+    at: usize,
+}
+
+impl Variables {
+    /// Names the variables that stand for these literals, with commas between.
+    fn name(&mut self, literals: &str) -> String {
+        let mut names = String::with_capacity(literals.len());
+        for literal in literals.split(',') {
+            let known = self.values.iter().position(|value| value == literal);
+            let number = known.unwrap_or_else(|| {
+                self.values.push(literal.to_owned());
+                self.values.len() - 1
+            });
+            let comma = if names.is_empty() { "" } else { "," };
+            // Writing to a String cannot fail.
+            let _ = write!(names, "{comma}@tag_lock_{number}");
+        }
+        names
+    }
+
+    /// What sets them.
+    fn assignments(&self) -> String {
+        let mut text = String::new();
+        for (number, value) in self.values.iter().enumerate() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, ",@tag_lock_{number}={value}");
+        }
+        text
+    }
 }
 
 /// What must hold before the `COMMIT`.
@@ -134,11 +172,11 @@ impl<'p> Script<'p> {
     ) -> Self {
         let mut script = Self::query_only(dialect, capacity);
         script.check.mark = NEXT_MARK.fetch_add(1, Ordering::Relaxed);
+        script.prepared = prepared.filter(|prepared| prepared.is_on());
+        if let Some(prepared) = &mut script.prepared {
+            prepared.begin();
+        }
         if dialect.has_compound_statements() {
-            script.prepared = prepared.filter(|prepared| prepared.is_on());
-            if let Some(prepared) = &mut script.prepared {
-                prepared.begin();
-            }
             script.push("BEGIN NOT ATOMIC ");
             script.opening = script.sql.len();
         }
@@ -149,6 +187,7 @@ impl<'p> Script<'p> {
                 script.push(",wait_timeout=1");
             }
         });
+        script.variables.at = script.sql.len();
         script
     }
 
@@ -162,6 +201,7 @@ impl<'p> Script<'p> {
             prepared: None,
             preparation: String::new(),
             arguments: None,
+            variables: Variables::default(),
             check: Check::default(),
         }
     }
@@ -194,9 +234,9 @@ impl<'p> Script<'p> {
         if !self.dialect.bounds_idle_transactions() {
             self.push(";SET wait_timeout=28800");
         }
-        if !self.preparation.is_empty() {
-            self.sql.insert_str(0, &self.preparation);
-        }
+        let variables = self.variables.assignments();
+        self.sql.insert_str(self.variables.at, &variables);
+        self.sql.insert_str(0, &self.preparation);
         Packet {
             sql: self.sql,
             proof,
@@ -324,6 +364,11 @@ impl<'p> Script<'p> {
                 let _ = write!(self.preparation, "PREPARE tag_lock_{number} FROM '{text}';");
                 self.results += 1;
             }
+            let arguments = if self.dialect.takes_literals() {
+                arguments
+            } else {
+                self.variables.name(&arguments)
+            };
             // Writing to a String cannot fail.
             let _ = write!(self.sql, "EXECUTE tag_lock_{number} USING {arguments}");
         }

@@ -14,6 +14,14 @@ pub fn statements_of(packet: &str, prepared: &mut HashMap<String, String>) -> Ve
         }
     }
     let mut whole = Vec::new();
+    // On MySQL the first statement sets what the others are executed with.
+    let variables: HashMap<String, String> = statements
+        .iter()
+        .filter(|sql| sql.starts_with("SET @tag_lock_changed=NULL"))
+        .flat_map(|sql| sql.split(','))
+        .filter_map(|assignment| assignment.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
     for sql in statements {
         let sql = sql.trim_start_matches("BEGIN NOT ATOMIC ");
         if let Some((name, text)) = word_behind(sql, "PREPARE ") {
@@ -26,7 +34,8 @@ pub fn statements_of(packet: &str, prepared: &mut HashMap<String, String>) -> Ve
             let mut text = prepared[name].clone();
             for argument in arguments.split(',') {
                 assert!(text.contains('?'), "{sql}: {text}");
-                text = text.replacen('?', argument, 1);
+                let value = variables.get(argument).map_or(argument, String::as_str);
+                text = text.replacen('?', value, 1);
             }
             assert!(!text.contains('?'), "{sql}: {text}");
             whole.push(text);

@@ -1,10 +1,37 @@
-SET @tag_lock_changed=NULL,
-    wait_timeout=1;
-
+PREPARE tag_lock_0 FROM '
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
-  VALUES (x'd93244e7b08131ef10eda16a07176275',42,UTC_TIMESTAMP(6))
+  VALUES (?,?,UTC_TIMESTAMP(6))
   ON DUPLICATE KEY UPDATE seq=IF(seq+1=VALUES(seq),VALUES(seq),NULL),
-    modify_time=VALUES(modify_time);
+    modify_time=VALUES(modify_time)';
+
+PREPARE tag_lock_1 FROM '
+SELECT CONCAT(@tag_lock_rows,',',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=?,t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),'')),
+    ?
+  INTO @tag_lock_rows,
+    @tag_lock_told
+  FROM t_tag_lock t FORCE INDEX(PRIMARY)
+  WHERE t.lock_name=?
+  AND t.kind=?
+  AND t.slot=0';
+
+PREPARE tag_lock_2 FROM '
+INSERT INTO t_tag_lock_lane (id,seq,modify_time)
+  VALUES (?,?,UTC_TIMESTAMP(6))
+  ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',CONCAT(@tag_lock_granted,';',@tag_lock_rows))';
+
+SET @tag_lock_changed=NULL,
+    wait_timeout=1,
+    @tag_lock_0=x'd93244e7b08131ef10eda16a07176275',
+    @tag_lock_1=42,
+    @tag_lock_2=0,
+    @tag_lock_3=x'0fc89f8ae19394b48debd6353bb9ad33',
+    @tag_lock_4=:mark,
+    @tag_lock_5=_utf8mb4 x'6f726465723a37',
+    @tag_lock_6=3;
+
+EXECUTE tag_lock_0
+  USING @tag_lock_0,
+    @tag_lock_1;
 
 WITH v(name) AS (VALUES ROW(_utf8mb4 x'63656e7465725f6c6f636b5f3230'),ROW(_utf8mb4 x'63656e7465725f6c6f636b5f3733'))
   SELECT IF(ROW_COUNT()>0,:mark,0),
@@ -82,18 +109,16 @@ UPDATE (SELECT i.*,i.r<=i.a AS k,IF(i.r<=i.a,i.x+i.r*i.s,i.x+i.a*i.s) AS v FROM 
 
 SET @tag_lock_changed=LEAST(ROW_COUNT(),@tag_lock_ids);
 
-SELECT CONCAT(@tag_lock_rows,',',COALESCE(MAX(CONCAT_WS(' ',0,t.status,t.holder=x'0fc89f8ae19394b48debd6353bb9ad33',t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),'')),
-    :mark
-  INTO @tag_lock_rows,
-    @tag_lock_told
-  FROM t_tag_lock t FORCE INDEX(PRIMARY)
-  WHERE t.lock_name=_utf8mb4 x'6f726465723a37'
-  AND t.kind=3
-  AND t.slot=0;
+EXECUTE tag_lock_1
+  USING @tag_lock_2,
+    @tag_lock_3,
+    @tag_lock_4,
+    @tag_lock_5,
+    @tag_lock_6;
 
-INSERT INTO t_tag_lock_lane (id,seq,modify_time)
-  VALUES (x'd93244e7b08131ef10eda16a07176275',42,UTC_TIMESTAMP(6))
-  ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',CONCAT(@tag_lock_granted,';',@tag_lock_rows));
+EXECUTE tag_lock_2
+  USING @tag_lock_0,
+    @tag_lock_1;
 
 SET completion_type=IF(@tag_lock_tried=:mark AND @tag_lock_decided=:mark AND @tag_lock_once=:mark AND @tag_lock_told=:mark AND @tag_lock_changed+ROW_COUNT()=@tag_lock_ids+2,'NO_CHAIN','undone');
 

@@ -1,10 +1,33 @@
-SET @tag_lock_changed=NULL,
-    wait_timeout=1;
-
+PREPARE tag_lock_0 FROM '
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
-  VALUES (x'd93244e7b08131ef10eda16a07176275',42,UTC_TIMESTAMP(6))
+  VALUES (?,?,UTC_TIMESTAMP(6))
   ON DUPLICATE KEY UPDATE seq=IF(seq+1=VALUES(seq),VALUES(seq),NULL),
-    modify_time=VALUES(modify_time);
+    modify_time=VALUES(modify_time)';
+
+PREPARE tag_lock_1 FROM '
+INSERT INTO t_tag_lock (lock_name,kind,slot)
+  SELECT ?,
+    ?,
+    0
+  FROM DUAL
+  WHERE 1
+  AND (LENGTH(@tag_lock_granted)=? OR FIND_IN_SET(?,@tag_lock_granted))
+  ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
+    t_tag_lock.deadline=GREATEST(t_tag_lock.deadline,TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6)))';
+
+SET @tag_lock_changed=NULL,
+    wait_timeout=1,
+    @tag_lock_0=x'd93244e7b08131ef10eda16a07176275',
+    @tag_lock_1=42,
+    @tag_lock_2=_utf8mb4 x'6a6f623a34',
+    @tag_lock_3=1,
+    @tag_lock_4=7,
+    @tag_lock_5=3,
+    @tag_lock_6=30000000;
+
+EXECUTE tag_lock_0
+  USING @tag_lock_0,
+    @tag_lock_1;
 
 WITH v(name,position,verb) AS (VALUES ROW(_utf8mb4 x'6a6f623a31',0,1),ROW(_utf8mb4 x'6a6f623a32',1,1),ROW(_utf8mb4 x'6a6f623a33',2,3),ROW(_utf8mb4 x'6a6f623a34',3,5))
   SELECT IF(ROW_COUNT()>0,:mark,0),
@@ -65,15 +88,12 @@ INSERT INTO t_tag_lock (lock_name,kind,slot) WITH v(name,position,verb) AS (VALU
 
 SET @tag_lock_changed=ROW_COUNT();
 
-INSERT INTO t_tag_lock (lock_name,kind,slot)
-  SELECT _utf8mb4 x'6a6f623a34',
-    1,
-    0
-  FROM DUAL
-  WHERE 1
-  AND (LENGTH(@tag_lock_granted)=7 OR FIND_IN_SET(3,@tag_lock_granted))
-  ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
-    t_tag_lock.deadline=GREATEST(t_tag_lock.deadline,TIMESTAMPADD(MICROSECOND,30000000,UTC_TIMESTAMP(6)));
+EXECUTE tag_lock_1
+  USING @tag_lock_2,
+    @tag_lock_3,
+    @tag_lock_4,
+    @tag_lock_5,
+    @tag_lock_6;
 
 SET completion_type=IF(@tag_lock_decided=:mark AND @tag_lock_changed+ROW_COUNT()=2*(LENGTH(@tag_lock_granted)-LENGTH(REPLACE(@tag_lock_granted,',',''))+(@tag_lock_granted<>'')),'NO_CHAIN','undone');
 
