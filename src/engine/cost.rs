@@ -13,7 +13,7 @@ use crate::sql::row::RowKey;
 const LIMITS: Limits = Limits {
     rows: 1_024,
     bytes: 1 << 20,
-    together: false,
+    waits: false,
 };
 
 #[test]

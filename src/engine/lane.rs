@@ -51,6 +51,8 @@ pub(crate) struct Lane {
     rows: Vec<RowKey>,
     /// It passes over what it would have to wait for, so that what has become free need not wait for the others.
     glance: bool,
+    /// The last packet that waited did so in vain.
+    stuck: bool,
 }
 
 /// How an attempt to run a batch ended.
@@ -80,6 +82,7 @@ impl Lane {
             undone: 0,
             rows: Vec::new(),
             glance: false,
+            stuck: false,
         }
     }
 
@@ -108,10 +111,12 @@ impl Lane {
             }
             // Nobody keeps a connection that others need while he waits for a row: he has a look now and then.
             let shares = self.waits == Waits::ForRow && self.shared.pool.is_short();
-            self.glance = match self.waits {
+            let may_wait_long = match self.waits {
                 Waits::Never => false,
-                _ => shares || (!self.glance && self.queue.is_apart()),
+                Waits::ForStripe => self.stuck,
+                Waits::ForRow => true,
             };
+            self.glance = shares || (may_wait_long && !self.glance && self.queue.is_apart());
             let Some(batch) = self.queue.take(self.limits()) else {
                 break;
             };
@@ -142,7 +147,7 @@ impl Lane {
         Limits {
             rows: MAX_ROWS,
             bytes: self.link.room(),
-            together: waits,
+            waits,
         }
     }
 
@@ -265,6 +270,7 @@ impl Lane {
                 self.connecting.reset();
                 self.conflicts.reset();
                 self.undone = 0;
+                self.stuck &= self.glance;
                 self.conclude(batch, reply, late, sent).await;
                 Attempt::Done
             }
@@ -368,8 +374,10 @@ impl Lane {
             Meaning::Conflict => {
                 telemetry::conflict(&error);
                 if locked {
-                    for group in &mut batch {
-                        group.course.locked = true;
+                    self.stuck = true;
+                    if let Some(first) = batch.first_mut() {
+                        // The others were not waited for.
+                        first.course.locked = true;
                     }
                 } else if !matches!(self.link.cause, Some(Error::Locked { .. })) {
                     self.undone += 1;

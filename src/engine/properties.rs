@@ -222,7 +222,7 @@ proptest! {
             waiting.push(key.clone(), member(request.clone()));
             *expected.entry(key.clone()).or_default() += 1;
         }
-        let limits = Limits { rows, bytes: 1 << 20, together: false };
+        let limits = Limits { rows, bytes: 1 << 20, waits: false };
         let mut again = put_back.into_iter();
         loop {
             let batch = waiting.take(limits);
@@ -267,7 +267,7 @@ proptest! {
         let mut done = 0;
         let mut step = |lane: usize, outcome: u32, rows: usize| {
             if at[lane].is_empty() {
-                at[lane] = queue.take(Limits { rows, bytes: 1 << 20, together: false }).unwrap_or_default();
+                at[lane] = queue.take(Limits { rows, bytes: 1 << 20, waits: false }).unwrap_or_default();
             } else {
                 let groups = std::mem::take(&mut at[lane]);
                 let keys: Vec<RowKey> = groups.iter().flat_map(Group::keys).cloned().collect();

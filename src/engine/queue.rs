@@ -23,8 +23,8 @@ pub(crate) struct Limits {
     pub(crate) rows: usize,
     /// Estimated bytes of the packet.
     pub(crate) bytes: usize,
-    /// Only what one packet can wait for together.
-    pub(crate) together: bool,
+    /// The packet waits for what its first operation needs.
+    pub(crate) waits: bool,
 }
 
 /// The requests of one row, in the order in which they came; but renewals and releases before others.
@@ -98,14 +98,16 @@ fn stripes<'k>(keys: impl IntoIterator<Item = &'k RowKey>) -> StripeSet {
 impl Waits {
     /// Whether a packet that waits for what `first` needs can carry an operation on `key` too.
     fn goes_with(self, first: &Group, key: &RowKey, once: Option<&Once>) -> bool {
-        // It waits for one row, and holds no other that somebody may want.
+        // A packet that waits for a row waits for one, and holds no other that somebody may want. One that waits for a stripe
+        // takes of all others what is free then; but nobody waits with it for a stripe that was waited for in vain.
         self == Self::ForStripe
-            && match (first.operation.once(), once) {
-                // It waits for their counter; what else they need it takes if that is free.
-                (Some(first), Some(once)) => first.merges_with(once),
-                (None, None) => first.key.stripe() == key.stripe(),
-                _ => false,
-            }
+            && (!first.course.locked
+                || match (first.operation.once(), once) {
+                    // It waits for their counter; what else they need it takes if that is free.
+                    (Some(first), Some(once)) => first.merges_with(once),
+                    (None, None) => first.key.stripe() == key.stripe(),
+                    _ => false,
+                })
     }
 }
 
@@ -194,7 +196,7 @@ impl Waiting {
                 self.parked.push(key);
                 continue;
             }
-            if limits.together
+            if limits.waits
                 && let Some(first) = batch.first()
                 && !self.waits.goes_with(first, &key, once)
             {
