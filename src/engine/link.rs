@@ -113,7 +113,7 @@ impl Link {
         else {
             return Sent::Offline(Error::Closed);
         };
-        let not_after = self.shared.clock.ahead(self.shared.options.packet_limit);
+        let not_after = self.shared.clock.ahead(self.limit);
         let (lane, number) = (registration.id, registration.number + 1);
         let batch = Batch {
             lane,
@@ -138,11 +138,12 @@ impl Link {
                 let Some(reply) = text.and_then(|text| Reply::decode(&text, rows.len())) else {
                     return unknown;
                 };
-                // It says when it was decided, which was before a row was waited for.
-                if mode != Mode::Wait {
+                let late = reply.server_now > not_after;
+                // It says when it was decided, which was before a row was waited for. A clock that has been stepped is known
+                // before the packet runs again.
+                if mode != Mode::Wait || late {
                     self.shared.observe(&reply, sent);
                 }
-                let late = reply.server_now > not_after;
                 Sent::Ran { reply, late, sent }
             }
             Err(Failure::RolledBack {
@@ -203,8 +204,13 @@ impl Link {
         let Some(session) = self.session.as_mut() else {
             return true;
         };
-        let answer = session.query(packet::find_stripe(key.stripe())).await;
-        answer.is_err() || answer.is_ok_and(|answer| answer.is_some())
+        match session.query(packet::find_stripe(key.stripe())).await {
+            Ok(answer) => answer.is_some(),
+            Err(_) => {
+                self.session = None;
+                true
+            }
+        }
     }
 
     /// Looks for what a packet has waited for in vain: `None` if it is a row that its requests name, or a stripe.

@@ -172,7 +172,9 @@ impl Waiting {
             }
         }
         // Rows with more to do come back behind the others; those that cannot be waited for together come next.
-        let (mut later, mut next) = (Vec::new(), Vec::new());
+        let (mut later, mut next): (Vec<RowKey>, Vec<RowKey>) = (Vec::new(), Vec::new());
+        // They stand in both lists, perhaps.
+        let mut taken_here: HashSet<RowKey> = HashSet::new();
         while fits(&batch, bytes) && next.len() < limits.rows {
             let Some(key) = self.urgent.pop_front().or_else(|| self.ready.pop_front()) else {
                 break;
@@ -180,6 +182,9 @@ impl Waiting {
             let Some(mailbox) = self.rows.get_mut(&key) else {
                 continue;
             };
+            if taken_here.contains(&key) {
+                continue;
+            }
             let first = mailbox.waiting.front();
             let once = first.and_then(|member| member.request.once());
             let mut keys = std::iter::once(&key).chain(once.map(|once| &once.counter));
@@ -212,6 +217,7 @@ impl Waiting {
                 self.rows.remove(&key);
             } else {
                 mailbox.ready = true;
+                taken_here.insert(key.clone());
                 later.push(key);
             }
             claims.claim(&group);
@@ -241,7 +247,10 @@ impl Waiting {
             self.running.rows.remove(row);
         }
         self.running.stripes = self.running.stripes.without(stripes(rows));
-        self.ready.extend(self.parked.drain(..));
+        // They came before the others.
+        for key in self.parked.drain(..).rev() {
+            self.ready.push_front(key);
+        }
     }
 
     /// Whether several packets would have to wait for what waits here.

@@ -112,9 +112,12 @@ impl Session {
         if let Dialect::MariaDb { sequences } = &mut dialect {
             *sequences = within(limit, has_sequences(&mut connection)).await?;
         }
-        // Without it the session cannot be killed, and all else works.
+        // Without it the session cannot be killed, and all else works. Of a local socket it says nothing.
         let address = match within(limit, last_row(&mut connection, OWN_ADDRESS.to_owned())).await {
-            Ok(row) => row.map(|row| row.try_get_unchecked(0)).transpose()?,
+            Ok(row) => row
+                .map(|row| row.try_get_unchecked::<String, _>(0))
+                .transpose()?
+                .filter(|address| address.contains(':')),
             Err(sqlx::Error::Database(_)) => None,
             Err(error) => return Err(error),
         };
@@ -165,7 +168,11 @@ impl Session {
             let Some(address) = &session.address else {
                 continue;
             };
-            let seen = self.query(address_of(session.number)).await?;
+            let seen = match self.query(address_of(session.number)).await {
+                // This server does not say: it may be another one.
+                Err(sqlx::Error::Database(_)) => None,
+                seen => seen?,
+            };
             if seen.as_ref() == Some(address) {
                 match self.query(kill(session.number)).await {
                     // It has ended meanwhile.

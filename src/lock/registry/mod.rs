@@ -256,12 +256,14 @@ impl Locks {
             held_by: Arc::clone(&self.held_by),
         });
         let mut limit = Moment::now().after(self.engine.request_limit());
+        let mut shortened = false;
         if let Asking::AtRow(Some(until)) = asking {
+            shortened = until < limit;
             limit = limit.min(until);
         }
         let (locks, place) = (Arc::clone(self), key.clone());
         let reply = Reply::client(move |result| {
-            locks.asked(&place, token, terms, result);
+            locks.asked(&place, (token, shortened), terms, result);
         });
         self.engine.submit(
             RowKey::lock(key.name.clone()),
@@ -275,7 +277,7 @@ impl Locks {
     fn asked(
         self: &Arc<Self>,
         key: &PlaceKey,
-        token: Token,
+        (token, shortened): (Token, bool),
         terms: Terms,
         result: Result<Answer, Error>,
     ) {
@@ -313,7 +315,9 @@ impl Locks {
                 };
                 place.refused(row, now, actions);
             }
-            (Err(error), _) => place.fail(error),
+            // Its time was the first waiter's: the others go on.
+            (Err(_), _) if shortened => place.refused(None, now, actions),
+            (Err(error), _) => place.fail(error, now, actions),
         });
         // The client was closed meanwhile, or the place is gone: nobody is there to take it.
         if known.is_none()
@@ -542,7 +546,7 @@ impl Locks {
             std::mem::take(&mut places.map)
         };
         for (_, mut place) in map {
-            place.fail(&Error::Closed);
+            place.fail(&Error::Closed, Moment::now(), &mut Vec::new());
         }
         self.keep_at_close.store(!release, Ordering::Release);
         for lease in self.keeper.close() {

@@ -51,8 +51,10 @@ pub(crate) struct Waiter {
 #[derive(Debug)]
 pub(crate) enum State {
     Idle,
-    /// An acquire for the first waiter is on its way.
-    Asking,
+    /// An acquire for the first waiter is on its way; its answer comes soon, unless it waits at the row.
+    Asking {
+        at_row: bool,
+    },
     Held(Arc<Lease>),
     /// A release is on its way; nobody asks before it is known.
     Releasing,
@@ -155,7 +157,7 @@ impl Place {
     /// A task wants the lock. `None`: it waits now; otherwise the waiter is given back, because it
     /// would have to wait and does not want to.
     pub(crate) fn enter(&mut self, waiter: Waiter, actions: &mut Vec<Action>) -> Option<Waiter> {
-        let taken = matches!(self.state, State::Held(_) | State::Asking);
+        let taken = matches!(self.state, State::Held(_) | State::Asking { .. });
         if waiter.once && (taken || !self.waiters.is_empty()) {
             return Some(waiter);
         }
@@ -178,7 +180,9 @@ impl Place {
     fn ask(&mut self, asking: Asking, actions: &mut Vec<Action>) {
         match self.waiters.front() {
             Some(first) => {
-                self.state = State::Asking;
+                self.state = State::Asking {
+                    at_row: matches!(asking, Asking::AtRow(_)),
+                };
                 actions.push(Action::Ask(first.terms.clone(), asking));
             }
             None => self.state = State::Idle,
@@ -197,7 +201,10 @@ impl Place {
             return true;
         };
         let waiter = &mut self.waiters[position];
-        if stay && (waiter.once || (position == 0 && matches!(self.state, State::Asking))) {
+        if stay
+            && (waiter.once
+                || (position == 0 && matches!(self.state, State::Asking { at_row: false })))
+        {
             waiter.once = true;
             return true;
         }
@@ -302,9 +309,10 @@ impl Place {
 
     /// Until when the first waiter waits, if it waits for long enough to stand in line at the row.
     fn patience(&self, now: Moment) -> Option<Option<Moment>> {
-        let until = self.waiters.front()?.until;
-        let enough = until.is_none_or(|until| until > now.after(LOCK_WAIT));
-        enough.then_some(until)
+        let first = self.waiters.front()?;
+        let enough = first.until.is_none_or(|until| until > now.after(LOCK_WAIT));
+        // A lease counts from when it was asked for: a short one would be over by the time that it is granted.
+        (enough && first.terms.lease() > 2 * LOCK_WAIT).then_some(first.until)
     }
 
     /// Says that we wait, unless the others know.
@@ -480,10 +488,11 @@ impl Place {
     }
 
     /// Nothing can be had from the server: everybody is told.
-    pub(crate) fn fail(&mut self, error: &Error) {
+    pub(crate) fn fail(&mut self, error: &Error, now: Moment, actions: &mut Vec<Action>) {
         for waiter in self.waiters.drain(..) {
             drop(waiter.reply.send(Err(error.clone())));
         }
+        self.give_up(now, actions);
         if !matches!(self.state, State::Held(_) | State::Releasing) {
             self.state = State::Idle;
         }
