@@ -73,7 +73,7 @@ async fn a_client_keeps_few_connections_however_long_commits_hang() {
         database.name
     );
     let mut seen = Vec::new();
-    for _ in 0..25 {
+    for _ in 0..15 {
         tokio::time::sleep(Duration::from_secs(1)).await;
         seen.push(number(&mut operator, &count).await);
     }

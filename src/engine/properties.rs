@@ -294,6 +294,44 @@ proptest! {
     }
 }
 
+/// Renewals of a row whose other requests never come to an end leave nothing behind.
+#[test]
+fn urgent_requests_do_not_heap_up_beside_others_that_stay() {
+    let key = RowKey::lock(Name::new("busy").expect("a name"));
+    let once = |urgent: bool| {
+        Request::Operation(if urgent {
+            Operation::Renew(Renew {
+                token: Token::random(),
+                fence: 1,
+                ttl: 1,
+            })
+        } else {
+            Operation::Touch(Touch)
+        })
+    };
+    let mut waiting = Waiting::new(Waits::Never);
+    for _ in 0..5 {
+        waiting.push(key.clone(), member(once(false)));
+    }
+    let limits = Limits {
+        rows: 16,
+        bytes: 1 << 20,
+        waits: false,
+    };
+    for _ in 0..100 {
+        waiting.push(key.clone(), member(once(true)));
+        waiting.push(key.clone(), member(once(false)));
+        for _ in 0..2 {
+            assert_eq!(waiting.take(limits).len(), 1);
+        }
+    }
+    assert!(
+        waiting.rows() <= 2,
+        "{} entries for one row",
+        waiting.rows()
+    );
+}
+
 fn member(request: Request) -> Member {
     Member::new(request, Moment::now().after(Duration::from_secs(60)), None)
 }

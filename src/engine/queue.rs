@@ -318,7 +318,7 @@ impl Waiting {
     }
 
     /// How many rows have something to do.
-    fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.again.len() + self.urgent.len() + self.ready.len()
     }
 
