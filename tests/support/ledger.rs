@@ -45,6 +45,8 @@ pub struct Ledger {
 /// Tasks that work on counters and locks until they are told to stop.
 pub struct Load {
     stop: Arc<AtomicBool>,
+    /// The stock was sold out once, or full.
+    refused: Arc<AtomicBool>,
     tasks: JoinSet<Ledger>,
 }
 
@@ -59,6 +61,7 @@ impl Load {
     /// Starts the same tasks for each client.
     pub fn start(clients: &[LockClient], seed: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
+        let refused = Arc::new(AtomicBool::new(false));
         let shared: Arc<[Held]> = (0..SHARED_LOCKS).map(|_| Held::default()).collect();
         let mut tasks = JoinSet::new();
         for (client_number, client) in clients.iter().enumerate() {
@@ -66,6 +69,7 @@ impl Load {
                 let worker = Worker {
                     client: client.clone(),
                     stop: Arc::clone(&stop),
+                    refused: Arc::clone(&refused),
                     random: StdRng::seed_from_u64(
                         seed ^ (client_number as u64) << 32 ^ task as u64,
                     ),
@@ -86,12 +90,16 @@ impl Load {
                 });
             }
         }
-        Self { stop, tasks }
+        Self {
+            stop,
+            refused,
+            tasks,
+        }
     }
 
-    /// Lets the load run until `done`.
+    /// Lets the load run until `done`, and until all kinds of work were done: a slow machine comes to a refusal later.
     pub async fn until(&mut self, mut done: impl FnMut() -> bool) {
-        while !done() {
+        while !done() || !self.refused.load(Ordering::Relaxed) {
             if let Some(ended) = self.tasks.try_join_next() {
                 panic!("a task ended early: {ended:?}");
             }
@@ -164,6 +172,7 @@ impl Ledger {
 struct Worker {
     client: LockClient,
     stop: Arc<AtomicBool>,
+    refused: Arc<AtomicBool>,
     random: StdRng,
     name: String,
     ledger: Ledger,
@@ -222,7 +231,10 @@ impl Worker {
                     assert!((0..=SHELF).contains(&left), "{left} in stock");
                     self.ledger.stock += delta;
                 }
-                Some(None) => self.ledger.refused += 1,
+                Some(None) => {
+                    self.ledger.refused += 1;
+                    self.refused.store(true, Ordering::Relaxed);
+                }
                 None => {}
             }
         }

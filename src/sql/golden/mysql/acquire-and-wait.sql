@@ -1,6 +1,6 @@
 PREPARE tag_lock_0 FROM '
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
-  VALUES (?,?,UTC_TIMESTAMP(6))
+  VALUES (UNHEX(?),?,UTC_TIMESTAMP(6))
   ON DUPLICATE KEY UPDATE seq=IF(seq+1=VALUES(seq),VALUES(seq),NULL),
     modify_time=VALUES(modify_time)';
 
@@ -9,21 +9,21 @@ SELECT IF(ROW_COUNT()>0,?,0),
     UTC_TIMESTAMP(6),
     TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
     COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=? AND ((t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) AND (?=0 OR t.wanted_until<=UTC_TIMESTAMP(6) OR t.deadline<=TIMESTAMPADD(MICROSECOND,-150000,UTC_TIMESTAMP(6)))),?,NULL)),''),
-    CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=?,t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
+    CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=UNHEX(?),t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
   INTO @tag_lock_decided,
     @tag_lock_now,
     @tag_lock_micros,
     @tag_lock_granted,
     @tag_lock_rows
   FROM t_tag_lock t FORCE INDEX(PRIMARY)
-  WHERE t.lock_name=?
+  WHERE t.lock_name=CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin
   AND t.kind=?
   AND t.slot=0
   FOR UPDATE';
 
 PREPARE tag_lock_2 FROM '
 INSERT INTO t_tag_lock (lock_name,kind,slot)
-  SELECT ?,
+  SELECT CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin,
     ?,
     0
   FROM DUAL
@@ -36,24 +36,24 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.deadline=TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6)),
     t_tag_lock.status=1,
     t_tag_lock.previous=?,
-    t_tag_lock.holder=?,
-    t_tag_lock.description=?,
-    t_tag_lock.held_by=?';
+    t_tag_lock.holder=UNHEX(?),
+    t_tag_lock.description=CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin,
+    t_tag_lock.held_by=CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin';
 
 SET @tag_lock_changed=NULL,
     wait_timeout=1,
-    @tag_lock_0=x'd93244e7b08131ef10eda16a07176275',
+    @tag_lock_0='d93244e7b08131ef10eda16a07176275',
     @tag_lock_1=42,
     @tag_lock_2=:mark,
     @tag_lock_3=1790000005000000,
     @tag_lock_4=1,
     @tag_lock_5=0,
-    @tag_lock_6=x'6e45386daeb0b86da1ac4c609001d1e9',
-    @tag_lock_7=_utf8mb4 x'6a6f62',
+    @tag_lock_6='6e45386daeb0b86da1ac4c609001d1e9',
+    @tag_lock_7='6a6f62',
     @tag_lock_8=65536,
     @tag_lock_9=30000000,
-    @tag_lock_10=_utf8mb4 x'6e696768746c79',
-    @tag_lock_11=_utf8mb4 x'7765622d312f34373131';
+    @tag_lock_10='6e696768746c79',
+    @tag_lock_11='7765622d312f34373131';
 
 EXECUTE tag_lock_0
   USING @tag_lock_0,

@@ -1,32 +1,32 @@
 PREPARE tag_lock_0 FROM '
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
-  VALUES (?,?,UTC_TIMESTAMP(6))
+  VALUES (UNHEX(?),?,UTC_TIMESTAMP(6))
   ON DUPLICATE KEY UPDATE seq=IF(seq+1=VALUES(seq),VALUES(seq),NULL),
     modify_time=VALUES(modify_time)';
 
 PREPARE tag_lock_1 FROM '
-SELECT CONCAT(@tag_lock_rows,',',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=?,t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),'')),
+SELECT CONCAT(@tag_lock_rows,',',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=UNHEX(?),t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),'')),
     ?
   INTO @tag_lock_rows,
     @tag_lock_told
   FROM t_tag_lock t FORCE INDEX(PRIMARY)
-  WHERE t.lock_name=?
+  WHERE t.lock_name=CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin
   AND t.kind=?
   AND t.slot=0';
 
 PREPARE tag_lock_2 FROM '
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
-  VALUES (?,?,UTC_TIMESTAMP(6))
+  VALUES (UNHEX(?),?,UTC_TIMESTAMP(6))
   ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',CONCAT(@tag_lock_granted,';',@tag_lock_rows))';
 
 SET @tag_lock_changed=NULL,
     wait_timeout=1,
-    @tag_lock_0=x'd93244e7b08131ef10eda16a07176275',
+    @tag_lock_0='d93244e7b08131ef10eda16a07176275',
     @tag_lock_1=42,
     @tag_lock_2=0,
-    @tag_lock_3=x'0fc89f8ae19394b48debd6353bb9ad33',
+    @tag_lock_3='0fc89f8ae19394b48debd6353bb9ad33',
     @tag_lock_4=:mark,
-    @tag_lock_5=_utf8mb4 x'6f726465723a37',
+    @tag_lock_5='6f726465723a37',
     @tag_lock_6=3;
 
 EXECUTE tag_lock_0

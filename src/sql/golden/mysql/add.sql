@@ -1,6 +1,6 @@
 PREPARE tag_lock_0 FROM '
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
-  VALUES (?,?,UTC_TIMESTAMP(6))
+  VALUES (UNHEX(?),?,UTC_TIMESTAMP(6))
   ON DUPLICATE KEY UPDATE seq=IF(seq+1=VALUES(seq),VALUES(seq),NULL),
     modify_time=VALUES(modify_time)';
 
@@ -9,21 +9,21 @@ SELECT IF(ROW_COUNT()>0,?,0),
     UTC_TIMESTAMP(6),
     TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
     COALESCE(MAX(IF(CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) BETWEEN ? AND ?,?,NULL)),''),
-    CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=?,t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),IF(?=8 AND CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) BETWEEN ? AND ?,CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)),t.previous),IF(?=8 AND CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) BETWEEN ? AND ?,?*CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))+CAST(? AS DECIMAL(30,0))*IF(?=1,1,LEAST(ABS(CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))-?),?*ABS(CAST(? AS DECIMAL(30,0)))) DIV ABS(CAST(? AS DECIMAL(30,0)))),t.count),IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
+    CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=UNHEX(?),t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),IF(?=8 AND CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) BETWEEN ? AND ?,CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)),t.previous),IF(?=8 AND CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) BETWEEN ? AND ?,?*CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))+CAST(? AS DECIMAL(30,0))*IF(?=1,1,LEAST(ABS(CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0))-?),?*ABS(CAST(? AS DECIMAL(30,0)))) DIV ABS(CAST(? AS DECIMAL(30,0)))),t.count),IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
   INTO @tag_lock_decided,
     @tag_lock_now,
     @tag_lock_micros,
     @tag_lock_granted,
     @tag_lock_rows
   FROM t_tag_lock t FORCE INDEX(PRIMARY)
-  WHERE t.lock_name=?
+  WHERE t.lock_name=CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin
   AND t.kind=?
   AND t.slot=0
   FOR UPDATE SKIP LOCKED';
 
 PREPARE tag_lock_2 FROM '
 INSERT INTO t_tag_lock (lock_name,kind,slot)
-  SELECT ?,
+  SELECT CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin,
     ?,
     0
   FROM DUAL
@@ -34,26 +34,26 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.count=?*CAST(IF(t_tag_lock.deadline<=@tag_lock_now,0,t_tag_lock.count) AS DECIMAL(30,0))+CAST(? AS DECIMAL(30,0))*IF(?=1,1,LEAST(ABS(CAST(IF(t_tag_lock.deadline<=@tag_lock_now,0,t_tag_lock.count) AS DECIMAL(30,0))-?),?*ABS(CAST(? AS DECIMAL(30,0)))) DIV ABS(CAST(? AS DECIMAL(30,0)))),
     t_tag_lock.deadline=IF(?=1 OR t_tag_lock.deadline<=@tag_lock_now OR (?>0 AND t_tag_lock.deadline='9999-12-31 00:00:00'),IF(?>0,TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6)),'9999-12-31 00:00:00'),t_tag_lock.deadline),
     t_tag_lock.status=1,
-    t_tag_lock.holder=?';
+    t_tag_lock.holder=UNHEX(?)';
 
 PREPARE tag_lock_3 FROM '
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
-  VALUES (?,?,UTC_TIMESTAMP(6))
+  VALUES (UNHEX(?),?,UTC_TIMESTAMP(6))
   ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',CONCAT(@tag_lock_granted,';',@tag_lock_rows))';
 
 SET @tag_lock_changed=NULL,
     wait_timeout=1,
-    @tag_lock_0=x'd93244e7b08131ef10eda16a07176275',
+    @tag_lock_0='d93244e7b08131ef10eda16a07176275',
     @tag_lock_1=42,
     @tag_lock_2=:mark,
     @tag_lock_3=1,
     @tag_lock_4=9223372036854775807,
     @tag_lock_5=0,
-    @tag_lock_6=x'12ea12eace7d655f471ce55e34f89b1b',
+    @tag_lock_6='12ea12eace7d655f471ce55e34f89b1b',
     @tag_lock_7=8,
     @tag_lock_8=-1,
     @tag_lock_9=3,
-    @tag_lock_10=_utf8mb4 x'7072697a65',
+    @tag_lock_10='7072697a65',
     @tag_lock_11=2;
 
 EXECUTE tag_lock_0

@@ -1,12 +1,12 @@
 PREPARE tag_lock_0 FROM '
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
-  VALUES (?,?,UTC_TIMESTAMP(6))
+  VALUES (UNHEX(?),?,UTC_TIMESTAMP(6))
   ON DUPLICATE KEY UPDATE seq=IF(seq+1=VALUES(seq),VALUES(seq),NULL),
     modify_time=VALUES(modify_time)';
 
 PREPARE tag_lock_1 FROM '
 INSERT INTO t_tag_lock (lock_name,kind,slot)
-  SELECT ?,
+  SELECT CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin,
     ?,
     0
   FROM DUAL
@@ -17,9 +17,9 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
 
 SET @tag_lock_changed=NULL,
     wait_timeout=1,
-    @tag_lock_0=x'd93244e7b08131ef10eda16a07176275',
+    @tag_lock_0='d93244e7b08131ef10eda16a07176275',
     @tag_lock_1=42,
-    @tag_lock_2=_utf8mb4 x'6a6f623a34',
+    @tag_lock_2='6a6f623a34',
     @tag_lock_3=1,
     @tag_lock_4=7,
     @tag_lock_5=3,
