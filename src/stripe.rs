@@ -60,6 +60,12 @@ impl StripeSet {
         Self(self.0 | others.0)
     }
 
+    /// Whether each of these comes behind all of the others, in the order in which every packet locks them.
+    pub(crate) fn is_behind(self, others: Self) -> bool {
+        // The lowest bit of these is higher than the highest of the others.
+        self.0.trailing_zeros() + others.0.leading_zeros() >= u128::BITS
+    }
+
     /// Whether both have one.
     pub(crate) fn meets(self, others: Self) -> bool {
         self.0 & others.0 != 0
@@ -85,6 +91,15 @@ impl FromIterator<Stripe> for StripeSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sets_know_their_order() {
+        let set = |stripes: &[u8]| stripes.iter().copied().map(Stripe).collect::<StripeSet>();
+        assert!(set(&[5, 99]).is_behind(set(&[0, 4])));
+        assert!(!set(&[4, 99]).is_behind(set(&[0, 4])));
+        assert!(!set(&[0]).is_behind(set(&[99])));
+        assert!(set(&[]).is_behind(set(&[99])) && set(&[0]).is_behind(set(&[])));
+    }
 
     /// The expected values were computed by another implementation: Python's
     /// `zlib.crc32(name.encode()) % 100`.

@@ -4,6 +4,7 @@
 //! equal. Each caller's own value follows from the row's value before and after, in the order in
 //! which the requests came.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use super::outcome::{Answer, Outcome};
@@ -14,7 +15,7 @@ use crate::error::Error;
 use crate::range::start_range;
 use crate::sql::operation::{Change, Count, Operation};
 use crate::sql::packet::{self, RowOperation, Stripes};
-use crate::sql::row::RowKey;
+use crate::sql::row::{Kind, RowKey};
 use crate::stripe::StripeSet;
 use crate::token::Token;
 
@@ -75,7 +76,16 @@ impl Group {
         std::iter::once(&self.key).chain(self.operation.second())
     }
 
-    /// Those of its rows.
+    /// The order in which all packets have their rows: by the counter that several share, by kind, by name.
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
+        fn rank(group: &Group) -> (Option<&str>, Kind, &str) {
+            let counter = group.operation.second().map(|key| key.name.as_str());
+            (counter, group.key.kind, group.key.name.as_str())
+        }
+        rank(self).cmp(&rank(other))
+    }
+
+    /// The stripes of its rows.
     pub(crate) fn stripes(&self) -> StripeSet {
         self.keys().map(RowKey::stripe).collect()
     }

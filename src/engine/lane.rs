@@ -23,6 +23,7 @@ use crate::sql::packet::Mode;
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::row::RowKey;
 use crate::sql::server_error::Meaning;
+use crate::stripe::StripeSet;
 use crate::telemetry;
 use crate::timing::{IDLE, IDLE_WAITING, LOCK_WAIT, LOOK_AGAIN};
 
@@ -253,7 +254,7 @@ impl Lane {
         }
     }
 
-    async fn attempt(&mut self, batch: Vec<Group>) -> Attempt {
+    async fn attempt(&mut self, mut batch: Vec<Group>) -> Attempt {
         let mode = match self.waits {
             Waits::ForRow if !self.glance => Mode::Wait,
             _ => Mode::Skip,
@@ -261,6 +262,8 @@ impl Lane {
         // It waits for what the first needs. The others need the same, or it takes what it can get.
         let first = batch.first().map(Group::stripes).unwrap_or_default();
         let waits = self.waits == Waits::ForStripe && !self.glance;
+        // All packets lock rows in one order.
+        batch.sort_by(Group::order);
         let rows: Vec<_> = batch
             .iter()
             .map(|group| group.row(waits && group.stripes().without(first).is_empty()))
@@ -271,7 +274,7 @@ impl Lane {
                 self.conflicts.reset();
                 self.undone = 0;
                 self.stuck &= self.glance;
-                self.conclude(batch, reply, late, sent).await;
+                self.conclude(batch, first, reply, late, sent).await;
                 Attempt::Done
             }
             Sent::Unknown(numbered) => {
@@ -282,14 +285,28 @@ impl Lane {
                 meaning,
                 error,
                 locked,
-            } => self.rolled_back(batch, meaning, error, locked),
+            } => {
+                for group in &mut batch {
+                    // The others were not waited for.
+                    group.course.locked |= locked && group.stripes().without(first).is_empty();
+                }
+                self.stuck |= locked;
+                self.rolled_back(batch, meaning, error, locked)
+            }
             Sent::Offline(error) => Attempt::Offline(batch, error),
         }
     }
 
     /// Ends the groups of a batch that was committed, or sends them to where they can end.
-    async fn conclude(&mut self, batch: Vec<Group>, reply: Reply, late: bool, sent: Moment) {
-        let first = batch.first().map(Group::stripes).unwrap_or_default();
+    /// `first`: the stripes for which its packet waited, if it did.
+    async fn conclude(
+        &mut self,
+        batch: Vec<Group>,
+        first: StripeSet,
+        reply: Reply,
+        late: bool,
+        sent: Moment,
+    ) {
         let mut look = Vec::new();
         for (group, row) in batch.into_iter().zip(&reply.rows) {
             let waited =
@@ -373,13 +390,7 @@ impl Lane {
         match meaning {
             Meaning::Conflict => {
                 telemetry::conflict(&error);
-                if locked {
-                    self.stuck = true;
-                    if let Some(first) = batch.first_mut() {
-                        // The others were not waited for.
-                        first.course.locked = true;
-                    }
-                } else if !matches!(self.link.cause, Some(Error::Locked { .. })) {
+                if !locked && !matches!(self.link.cause, Some(Error::Locked { .. })) {
                     self.undone += 1;
                     if self.undone >= UNDONE {
                         // Whoever's time ends is told why; and one of them may be the reason.

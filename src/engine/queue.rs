@@ -97,17 +97,19 @@ fn stripes<'k>(keys: impl IntoIterator<Item = &'k RowKey>) -> StripeSet {
 
 impl Waits {
     /// Whether a packet that waits for what `first` needs can carry an operation on `key` too.
+    ///
+    /// A packet that waits for a row waits for one, and holds no other that somebody may want. One that waits for stripes takes of
+    /// what comes behind them what is free then; but nobody waits with it for a stripe that was waited for in vain.
     fn goes_with(self, first: &Group, key: &RowKey, once: Option<&Once>) -> bool {
-        // A packet that waits for a row waits for one, and holds no other that somebody may want. One that waits for a stripe
-        // takes of all others what is free then; but nobody waits with it for a stripe that was waited for in vain.
-        self == Self::ForStripe
-            && (!first.course.locked
-                || match (first.operation.once(), once) {
-                    // It waits for their counter; what else they need it takes if that is free.
-                    (Some(first), Some(once)) => first.merges_with(once),
-                    (None, None) => first.key.stripe() == key.stripe(),
-                    _ => false,
-                })
+        let waited = first.stripes();
+        let keys = std::iter::once(key).chain(once.map(|once| &once.counter));
+        let others = stripes(keys).without(waited);
+        let alike = match (first.operation.once(), once) {
+            (Some(first), Some(once)) => first.merges_with(once),
+            (None, None) => others.is_empty(),
+            _ => false,
+        };
+        self == Self::ForStripe && others.is_behind(waited) && (alike || !first.course.locked)
     }
 }
 

@@ -16,7 +16,7 @@ const MAX_DESCRIPTION: usize = 255;
 /// A shorter lease could not be told from a slow packet.
 const MIN_TTL: Duration = Duration::from_millis(50);
 
-/// A lock to be acquired: built by [`LockClient::lock`], sent by [`acquire`](Self::acquire),
+/// A lock to be acquired: built by [`LockClient::lock`](crate::LockClient::lock), sent by [`acquire`](Self::acquire),
 /// [`try_acquire`](Self::try_acquire) or [`run`](Self::run).
 #[must_use = "a lock request does nothing until it is acquired"]
 pub struct LockRequest<'c> {
@@ -110,7 +110,7 @@ impl<'c> LockRequest<'c> {
         self
     }
 
-    /// What the lock is held for: shown by [`LockClient::inspect`], and in the error of those who
+    /// What the lock is held for: shown by [`LockClient::inspect`](crate::LockClient::inspect), and in the error of those who
     /// wait in vain. At most 255 characters. Defaults to nothing.
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = description.into();

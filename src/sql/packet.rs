@@ -12,6 +12,9 @@
 //! transaction of the application is skipped, and its operation does not happen. So no cycle of waiting can close, and whoever
 //! has locked a row with a packet waits for nobody but the disk.
 //!
+//! MariaDB takes a `SKIP LOCKED` that meets a lock for one that waits, for a moment, and may find a deadlock in that. So what is
+//! tried has an order too: stripes ascend, whether they are waited for or tried, and rows are in the order of their names.
+//!
 //! A packet that waits for a row ([`Mode::Wait`]) takes no stripe and inserts nothing: it holds its
 //! lane's row and waits for one row that exists.
 //!
@@ -274,8 +277,10 @@ impl Script<'_> {
         };
         let waited: StripeSet = stripes(Stripes::Wait).collect();
         let tried: StripeSet = stripes(Stripes::Try).collect();
+        let tried = tried.without(waited);
+        debug_assert!(tried.is_behind(waited), "stripes are locked in one order");
         self.lock_stripes_of(waited);
-        self.try_stripes_of(tried.without(waited), !waited.is_empty());
+        self.try_stripes_of(tried, !waited.is_empty());
     }
 
     /// Inserts the rows that are missing, as free rows, under those of their stripes that are locked. A new row begins at the

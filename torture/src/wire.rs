@@ -81,7 +81,7 @@ impl Shared {
     fn decide(&self, command: &Command) -> Fault {
         // Each second one does not arrive: what was sent to a session that its client gave up may still run.
         if command.sql().is_some_and(|sql| sql.starts_with(b"KILL "))
-            && self.kills.fetch_add(1, Ordering::Relaxed) % 2 == 0
+            && self.kills.fetch_add(1, Ordering::Relaxed).is_multiple_of(2)
         {
             return Fault::Undone;
         }

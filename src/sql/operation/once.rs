@@ -127,14 +127,14 @@ impl Script<'_> {
         // A counter may have been locked when the ids were counted, and be free now: then there are more.
         self.change_at_least("LEAST(ROW_COUNT(),@tag_lock_ids)", |script| {
             script.varies();
-            script.push(&format!(
+            script.push(
                 "UPDATE (SELECT i.*,i.r<=i.a AS k,IF(i.r<=i.a,i.x+i.r*i.s,i.x+i.a*i.s) AS v FROM (\
                  SELECT j.*,IF(j.x BETWEEN j.l AND j.h,LEAST(j.m,CASE \
                  WHEN j.s>0 THEN LEAST(j.h-j.x,j.m*j.s) DIV j.s+1 \
                  WHEN j.s<0 THEN LEAST(j.x-j.l,-j.m*j.s) DIV -j.s+1 ELSE j.m END),0) AS a FROM (\
                  SELECT q.*,ROW_NUMBER() OVER (PARTITION BY q.c ORDER BY q.i) AS r,\
                  COUNT(*) OVER (PARTITION BY q.c) AS m FROM ("
-            ));
+            );
             list.all().query(
                 script,
                 Query {
