@@ -243,12 +243,12 @@ impl Lane {
         match &self.link.cause {
             Some(cause @ Error::Locked { .. }) => Err(cause.clone()),
             Some(cause) if !self.link.is_open() => Err(cause.clone()),
-            _ if member.course.locked && member.request.queues() => Ok(Answer {
+            _ if member.course.is_blocked() && member.request.queues() => Ok(Answer {
                 outcome: Outcome::Busy,
                 sent: Moment::now(),
                 settled: false,
             }),
-            _ if member.course.locked => Err(Error::Busy { name: name() }),
+            _ if member.course.is_blocked() => Err(Error::Busy { name: name() }),
             Some(cause) => Err(cause.clone()),
             None => Err(Error::Overloaded { name: name() }),
         }
@@ -364,14 +364,18 @@ impl Lane {
             how,
             late,
         };
+        // At first it may be missing.
+        let passed_over = row.is_none() && case.stage != Stage::Try;
         match next(case) {
             Next::Answer(outcome) => self.shared.answer(group, &outcome, sent, false),
             Next::Go(stage) => {
                 group.go(stage);
+                group.course.passed_over |= passed_over;
                 self.shared.put([group], Some(self.waits));
             }
             Next::Retry => {
                 group.course.tries += 1;
+                group.course.passed_over = true;
                 self.shared.put([group], Some(self.waits));
             }
             Next::Look | Next::FindStripe => return Some(group),

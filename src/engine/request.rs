@@ -146,6 +146,8 @@ pub(crate) struct Course {
     pub(crate) tries: u8,
     /// It has waited for its row or its stripe, and somebody held that.
     pub(crate) locked: bool,
+    /// A packet passed over its row or its stripe, since somebody held that.
+    pub(crate) passed_over: bool,
 }
 
 impl Default for Course {
@@ -154,6 +156,7 @@ impl Default for Course {
             stage: Stage::Try,
             tries: 0,
             locked: false,
+            passed_over: false,
         }
     }
 }
@@ -165,7 +168,13 @@ impl Course {
             stage: self.stage.max(other.stage),
             tries: self.tries.max(other.tries),
             locked: self.locked || other.locked,
+            passed_over: self.passed_over || other.passed_over,
         }
+    }
+
+    /// Whether a lock was seen that is in its way.
+    pub(super) fn is_blocked(self) -> bool {
+        self.locked || self.passed_over
     }
 }
 
