@@ -259,9 +259,15 @@ impl Lane {
             Waits::ForRow if !self.glance => Mode::Wait,
             _ => Mode::Skip,
         };
-        // It waits for what the first needs. The others need the same, or it takes what it can get.
+        // It waits for what the first needs. The others need the same, or it takes what it can get behind that.
         let first = batch.first().map(Group::stripes).unwrap_or_default();
         let waits = self.waits == Waits::ForStripe && !self.glance;
+        if waits {
+            // The one with which they came may have gone.
+            let comes_before = |group: &mut Group| !group.stripes().without(first).is_behind(first);
+            let others: Vec<Group> = batch.extract_if(.., comes_before).collect();
+            self.shared.put(others, Some(self.waits));
+        }
         // All packets lock rows in one order.
         batch.sort_by(Group::order);
         let rows: Vec<_> = batch
