@@ -24,7 +24,7 @@ use tokio::task::unconstrained;
 
 use self::support::packets::statements_of;
 use self::support::proxy::{Command, Fault, Gate, Hold, Proxy, once};
-use self::support::{TestDatabase, eventually, is_mariadb, number, run};
+use self::support::{TestDatabase, eventually, number, run};
 
 /// A table of `rows` locks and as many counters, and a client whose requests can be made to share a packet.
 struct Rig {
@@ -342,11 +342,6 @@ async fn plans(rows: usize, batch: usize) {
         }
     }
     let sequence = "seq_0_to_1023 v";
-    let single = if is_mariadb() {
-        "INSERT INTO t_tag_lock (lock_name,kind,slot) SELECT _utf8mb4"
-    } else {
-        "INSERT INTO t_tag_lock (lock_name,kind,slot) SELECT CONVERT(UNHEX("
-    };
     println!(
         "{} lists are numbers",
         statements
@@ -359,7 +354,7 @@ async fn plans(rows: usize, batch: usize) {
         "@tag_lock_granted,@tag_lock_rows FROM v STRAIGHT_JOIN t_tag_lock t ",
         "@tag_lock_granted,@tag_lock_rows FROM t_tag_lock t ",
         // A single row.
-        single,
+        "INSERT INTO t_tag_lock (lock_name,kind,slot) SELECT _utf8mb4",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.fence=GREATEST(",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.fence=1",
         "t_tag_lock.modify_time=UTC_TIMESTAMP(6),t_tag_lock.deadline=GREATEST(",
@@ -382,8 +377,7 @@ async fn plans(rows: usize, batch: usize) {
         // Several rows are changed one by one, each by what an insert finds in its place.
         let change = sql.starts_with("INSERT INTO t_tag_lock (lock_name,kind,slot) ");
         // A single row that is to be created is there by now, which the plan of it says before it reads.
-        let creation = sql.contains("fence,create_time,modify_time) SELECT _utf8mb4")
-            || sql.contains("fence,create_time,modify_time) SELECT CONVERT(");
+        let creation = sql.contains("fence,create_time,modify_time) SELECT _utf8mb4");
         assert!(creation || change == (of_it == 0), "{sql}");
         reads += of_it;
     }

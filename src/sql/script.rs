@@ -289,7 +289,7 @@ impl<'p> Script<'p> {
     /// Writes a literal, or a parameter in its place.
     ///
     /// Where a parameter is a variable, the server's list of processes shows its bytes as they are, and those that are no text
-    /// of the list's character set are an error for whoever reads it: so bytes and texts are handed over as digits.
+    /// are an error for whoever reads it: so tokens are handed over as digits.
     pub(super) fn argument(&mut self, literal: &str) {
         let digits = !self.dialect.takes_literals();
         let Some(arguments) = &mut self.arguments else {
@@ -297,10 +297,7 @@ impl<'p> Script<'p> {
             return;
         };
         arguments.push_str(if arguments.is_empty() { "" } else { "," });
-        let parameter = if let Some(text) = literal.strip_prefix("_utf8mb4 x").filter(|_| digits) {
-            arguments.push_str(text);
-            "CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin"
-        } else if let Some(bytes) = literal.strip_prefix('x').filter(|_| digits) {
+        let parameter = if let Some(bytes) = literal.strip_prefix('x').filter(|_| digits) {
             arguments.push_str(bytes);
             "UNHEX(?)"
         } else {

@@ -16,14 +16,14 @@ SELECT IF(ROW_COUNT()>0,?,0),
     @tag_lock_granted,
     @tag_lock_rows
   FROM t_tag_lock t FORCE INDEX(PRIMARY)
-  WHERE t.lock_name=CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin
+  WHERE t.lock_name=?
   AND t.kind=?
   AND t.slot=0
   FOR UPDATE SKIP LOCKED';
 
 PREPARE tag_lock_2 FROM '
 INSERT INTO t_tag_lock (lock_name,kind,slot)
-  SELECT CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin,
+  SELECT ?,
     ?,
     0
   FROM DUAL
@@ -37,8 +37,8 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.status=1,
     t_tag_lock.previous=?,
     t_tag_lock.holder=UNHEX(?),
-    t_tag_lock.description=CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin,
-    t_tag_lock.held_by=CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin';
+    t_tag_lock.description=?,
+    t_tag_lock.held_by=?';
 
 SET @tag_lock_changed=NULL,
     wait_timeout=1,
@@ -49,11 +49,11 @@ SET @tag_lock_changed=NULL,
     @tag_lock_4=1,
     @tag_lock_5=0,
     @tag_lock_6='6e45386daeb0b86da1ac4c609001d1e9',
-    @tag_lock_7='6a6f62',
+    @tag_lock_7=_utf8mb4 x'6a6f62',
     @tag_lock_8=65536,
     @tag_lock_9=30000000,
-    @tag_lock_10='6e696768746c79',
-    @tag_lock_11='7765622d312f34373131';
+    @tag_lock_10=_utf8mb4 x'6e696768746c79',
+    @tag_lock_11=_utf8mb4 x'7765622d312f34373131';
 
 EXECUTE tag_lock_0
   USING @tag_lock_0,

@@ -10,7 +10,7 @@ SELECT CONCAT(@tag_lock_rows,',',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=
   INTO @tag_lock_rows,
     @tag_lock_told
   FROM t_tag_lock t FORCE INDEX(PRIMARY)
-  WHERE t.lock_name=CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin
+  WHERE t.lock_name=?
   AND t.kind=?
   AND t.slot=0';
 
@@ -26,7 +26,7 @@ SET @tag_lock_changed=NULL,
     @tag_lock_2=0,
     @tag_lock_3='0fc89f8ae19394b48debd6353bb9ad33',
     @tag_lock_4=:mark,
-    @tag_lock_5='6f726465723a37',
+    @tag_lock_5=_utf8mb4 x'6f726465723a37',
     @tag_lock_6=3;
 
 EXECUTE tag_lock_0

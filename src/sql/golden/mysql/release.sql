@@ -16,14 +16,14 @@ SELECT IF(ROW_COUNT()>0,?,0),
     @tag_lock_granted,
     @tag_lock_rows
   FROM t_tag_lock t FORCE INDEX(PRIMARY)
-  WHERE t.lock_name=CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin
+  WHERE t.lock_name=?
   AND t.kind=?
   AND t.slot=0
   FOR UPDATE SKIP LOCKED';
 
 PREPARE tag_lock_2 FROM '
 INSERT INTO t_tag_lock (lock_name,kind,slot)
-  SELECT CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin,
+  SELECT ?,
     ?,
     0
   FROM DUAL
@@ -44,7 +44,7 @@ SET @tag_lock_changed=NULL,
     @tag_lock_3='6e45386daeb0b86da1ac4c609001d1e9',
     @tag_lock_4=1790000000065536,
     @tag_lock_5=0,
-    @tag_lock_6='6a6f62',
+    @tag_lock_6=_utf8mb4 x'6a6f62',
     @tag_lock_7=1,
     @tag_lock_8=1790000000000001;
 

@@ -16,14 +16,14 @@ SELECT IF(ROW_COUNT()>0,?,0),
     @tag_lock_granted,
     @tag_lock_rows
   FROM t_tag_lock t FORCE INDEX(PRIMARY)
-  WHERE t.lock_name=CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin
+  WHERE t.lock_name=?
   AND t.kind=?
   AND t.slot=0
   FOR UPDATE SKIP LOCKED';
 
 PREPARE tag_lock_2 FROM '
 INSERT INTO t_tag_lock (lock_name,kind,slot)
-  SELECT CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin,
+  SELECT ?,
     ?,
     0
   FROM DUAL
@@ -52,7 +52,7 @@ SET @tag_lock_changed=NULL,
     @tag_lock_6='12ea12eace7d655f471ce55e34f89b1b',
     @tag_lock_7=8,
     @tag_lock_8=10,
-    @tag_lock_9='7072697a65',
+    @tag_lock_9=_utf8mb4 x'7072697a65',
     @tag_lock_10=2;
 
 EXECUTE tag_lock_0

@@ -6,7 +6,7 @@ INSERT INTO t_tag_lock_lane (id,seq,modify_time)
 
 PREPARE tag_lock_1 FROM '
 INSERT INTO t_tag_lock (lock_name,kind,slot)
-  SELECT CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin,
+  SELECT ?,
     ?,
     0
   FROM DUAL
@@ -19,7 +19,7 @@ SET @tag_lock_changed=NULL,
     wait_timeout=1,
     @tag_lock_0='d93244e7b08131ef10eda16a07176275',
     @tag_lock_1=42,
-    @tag_lock_2='6a6f623a34',
+    @tag_lock_2=_utf8mb4 x'6a6f623a34',
     @tag_lock_3=1,
     @tag_lock_4=7,
     @tag_lock_5=3,

@@ -16,14 +16,14 @@ SELECT IF(ROW_COUNT()>0,?,0),
     @tag_lock_granted,
     @tag_lock_rows
   FROM t_tag_lock t FORCE INDEX(PRIMARY)
-  WHERE t.lock_name=CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin
+  WHERE t.lock_name=?
   AND t.kind=?
   AND t.slot=0
   FOR UPDATE SKIP LOCKED';
 
 PREPARE tag_lock_2 FROM '
 INSERT INTO t_tag_lock (lock_name,kind,slot)
-  SELECT CONVERT(UNHEX(?) USING utf8mb4) COLLATE utf8mb4_bin,
+  SELECT ?,
     ?,
     0
   FROM DUAL
@@ -39,7 +39,7 @@ SET @tag_lock_changed=NULL,
     @tag_lock_2=:mark,
     @tag_lock_3=0,
     @tag_lock_4='00000000000000000000000000000000',
-    @tag_lock_5='6a6f62',
+    @tag_lock_5=_utf8mb4 x'6a6f62',
     @tag_lock_6=1,
     @tag_lock_7=1000000;
 
