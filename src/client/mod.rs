@@ -67,7 +67,9 @@ impl LockClient {
     /// A client with options of its own.
     ///
     /// ```no_run
-    ///     /// use sqlx::mysql::MySqlConnectOptions;
+    /// use std::time::Duration;
+    ///
+    /// use sqlx::mysql::MySqlConnectOptions;
     /// use tag_lock::LockClient;
     ///
     /// # async fn example() -> Result<(), tag_lock::Error> {
