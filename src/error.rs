@@ -195,6 +195,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// The server was silent for as long as the caller had time.
+    pub(crate) fn no_answer() -> Self {
+        let source = std::io::Error::new(
+            std::io::ErrorKind::TimedOut,
+            "the server did not answer before the wait was over",
+        );
+        Self::Unreachable {
+            source: Arc::new(sqlx::Error::Io(source)),
+        }
+    }
+
     /// What an error of the driver means to a user of this library.
     pub(crate) fn from_sqlx(error: sqlx::Error) -> Self {
         let code = code_of(&error);

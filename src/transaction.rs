@@ -23,6 +23,7 @@ use crate::counter::Counter;
 use crate::engine::request::Request;
 use crate::error::Error;
 use crate::lock::LockGuard;
+use crate::lock::registry::InVain;
 use crate::name::Name;
 use crate::sql::operation::{Operation, Touch};
 use crate::sql::row::RowKey;
@@ -162,7 +163,7 @@ impl LockClient {
             .await?
         {
             Some(lock) => Ok(lock),
-            None => Err(self.inner().timed_out(&key.name).await),
+            None => Err(self.inner().timed_out(&key.name, InVain::Held).await),
         }
     }
 
@@ -246,7 +247,7 @@ impl Inner {
         while !self.is_free(key, !waits).await? {
             waits = true;
             if end.has_passed() {
-                return Err(self.timed_out(&key.name).await);
+                return Err(self.timed_out(&key.name, InVain::Held).await);
             }
             // So that a process whose tasks pass the lock on in memory lets it go.
             if wanted.has_passed() {

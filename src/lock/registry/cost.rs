@@ -44,7 +44,7 @@ fn a_turn_passes_with_one_allocation_or_two() {
                 until: None,
                 reply,
             };
-            assert!(place.enter(waiter, &mut actions).is_none());
+            assert!(place.enter(waiter, now, &mut actions).is_none());
         }
         for receiver in &mut receivers {
             assert!(place.end_turn(&lease, now, &mut actions), "it passes on");
