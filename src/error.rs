@@ -146,6 +146,16 @@ pub enum Error {
         /// The name of the lock or counter.
         name: String,
     },
+    /// The connection of a `…_in` call is in no transaction: what it is to hold until the transaction ends, it would not hold. It
+    /// has changed nothing.
+    #[error(
+        "{name:?} can only be used inside of a transaction here, and the connection is in none: begin one first, and call this \
+         before it ends (the server ends it with some errors, and with statements such as ALTER TABLE)"
+    )]
+    NoTransaction {
+        /// The name of the lock or counter.
+        name: String,
+    },
     /// The server undid a statement in a transaction of the caller's: `KILL QUERY` stopped it, or a limit such as
     /// MariaDB's `max_statement_time`. Or somebody deleted the row meanwhile. It says nothing about the lock or the counter.
     #[error(
