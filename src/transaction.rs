@@ -14,8 +14,6 @@
 //!
 //! An answer is believed only if the row explains it: see [`Change`]. Each call sets the connection's `LAST_INSERT_ID()`.
 
-use std::sync::Arc;
-
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -30,8 +28,8 @@ use crate::name::Name;
 use crate::sql::operation::{Operation, Touch};
 use crate::sql::row::RowKey;
 use crate::sql::server_error::{
-    CHECKREAD, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, NO_SUCH_SAVEPOINT, QUERY_INTERRUPTED,
-    STATEMENT_TIMEOUT, UNKNOWN_ERROR, code_of,
+    CHECKREAD, DEADLOCK, ERROR_DURING_COMMIT, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, NO_SUCH_SAVEPOINT, QUERY_INTERRUPTED,
+    STATEMENT_TIMEOUT, TRANSACTION_ROLLBACK_DURING_COMMIT, UNKNOWN_ERROR, code_of,
 };
 use crate::sql::transaction::{self, Change, Verdict};
 use crate::timing::WANT;
@@ -65,7 +63,8 @@ impl LockGuard {
     /// `innodb_snapshot_isolation` under REPEATABLE READ, when the lease was renewed after the
     /// transaction's first read. [`Error::Busy`] if another transaction holds the lock's row.
     /// [`Error::Interrupted`] if the server undid the statement: nothing is known of the lock; roll back.
-    /// [`Error::NoTransaction`] if the connection is in none: nothing was changed.
+    /// [`Error::RolledBack`] if it undid the whole transaction. [`Error::NoTransaction`] if the connection is in none: nothing
+    /// was changed.
     ///
     /// # Cancel safety
     ///
@@ -386,14 +385,20 @@ fn explain(error: sqlx::Error, name: &Name) -> Error {
     let name = name.to_string();
     let interrupted = |error| Error::Interrupted {
         name: name.clone(),
-        source: Some(Arc::new(error)),
+        source: Some(error.into()),
     };
     match code_of(&error) {
         Some(NO_SUCH_SAVEPOINT) => Error::NoTransaction { name },
         Some(LOCK_WAIT_TIMEOUT | LOCK_NOWAIT) => Error::Busy { name },
+        Some(DEADLOCK | TRANSACTION_ROLLBACK_DURING_COMMIT | ERROR_DURING_COMMIT) => {
+            Error::RolledBack {
+                name,
+                source: error.into(),
+            }
+        }
         Some(CHECKREAD) => Error::StaleSnapshot {
             name,
-            source: Arc::new(error),
+            source: error.into(),
         },
         Some(QUERY_INTERRUPTED | UNKNOWN_ERROR) => interrupted(error),
         Some(code) if STATEMENT_TIMEOUT.contains(&code) => interrupted(error),
