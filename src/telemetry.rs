@@ -74,7 +74,7 @@ pub(crate) fn renewed(name: &Name, trusted_for: Duration) {
 
 /// Neither renewed nor lost: it is tried again.
 pub(crate) fn renewal_failed(name: &Name, error: &Error) {
-    tracing::warn!(lock = %name, %error, "a renewal failed");
+    tracing::warn!(lock = %name, error = %error.in_full(), "a renewal failed");
     count("tag_lock_renewal_failures_total", 1);
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn released(name: &Name, held: Duration) {
 
 /// A release that nobody waits for did not succeed.
 pub(crate) fn release_failed(name: &Name, error: &Error) {
-    tracing::debug!(lock = %name, %error, "a dropped guard was not released");
+    tracing::debug!(lock = %name, error = %error.in_full(), "a dropped guard was not released");
     count("tag_lock_release_failures_total", 1);
 }
 
@@ -115,6 +115,6 @@ pub(crate) fn unknown_outcome(number: u64, error: &sqlx::Error) {
 
 /// A lane could not be connected.
 pub(crate) fn offline(error: &Error) {
-    tracing::warn!(%error, "no connection for a lane; trying again");
+    tracing::warn!(error = %error.in_full(), "no connection for a lane; trying again");
     count("tag_lock_connection_failures_total", 1);
 }

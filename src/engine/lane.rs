@@ -347,7 +347,7 @@ impl Lane {
                 self.shared.put([group], Some(self.waits));
             } else {
                 group.fail(&Error::NotMigrated {
-                    source: Arc::new(sqlx::Error::RowNotFound),
+                    source: sqlx::Error::RowNotFound.into(),
                 });
             }
         }
