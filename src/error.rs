@@ -185,6 +185,13 @@ pub enum Error {
     /// The client was closed.
     #[error("the lock client is closed")]
     Closed,
+    /// The call came from another runtime than the one that connected the client, which runs the client's tasks: that one did not run
+    /// any for longer than the request's time limit. What was asked for may happen when it runs again.
+    #[error(
+        "the runtime that connected the lock client does not run its tasks: it is blocked, has ended, or nobody drives it; let it \
+         run, or connect with own_thread(true)"
+    )]
+    NotDriven,
     /// The server refused for a reason of its own.
     #[error("the server refused: {source}")]
     Database {

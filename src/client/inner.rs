@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::inspect::{LockInfo, LockState};
 use crate::lock::LockGuard;
 use crate::lock::registry::Locks;
+use crate::lock::registry::in_use::InUse;
 use crate::lock::terms::{Terms, Wait};
 use crate::name::Name;
 use crate::sql::inspect;
@@ -25,6 +26,7 @@ use crate::touched::Touched;
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Inner {
+    pub(super) _in_use: Arc<InUse>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) connect: MySqlConnectOptions,
@@ -58,7 +60,7 @@ impl Inner {
     }
 
     pub(super) async fn show(&self, sql: String) -> Result<Vec<LockInfo>, Error> {
-        let rows = self.engine.query(sql).await?;
+        let rows = self.engine.show(sql).await?;
         rows.iter()
             .map(|row| LockInfo::from_row(row).map_err(Error::from_sqlx))
             .collect()
@@ -74,6 +76,7 @@ impl Inner {
         let locks = &self.locks;
         let start = Moment::now();
         let acquiring = locks.acquire(name.clone(), terms, wait);
+        let acquiring = self.engine.driven(acquiring);
         match acquiring.instrument(telemetry::acquire(&name)).await? {
             Some(turn) => {
                 telemetry::acquired(&name, turn.fence, Moment::now().since(start));
