@@ -18,7 +18,6 @@ use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::lock::LockRequest;
 use crate::name::Name;
-use crate::sql::inspect;
 use crate::sql::operation::{ForceRelease, Operation};
 use crate::sql::reply::FREE;
 use crate::sql::row::RowKey;
@@ -26,8 +25,9 @@ use crate::token::Token;
 
 /// A client for locks and counters. Cheap to clone; all clones share their connections.
 ///
-/// It opens connections of its own, two for its lanes and one to read, and for moments a few more, never more than twice its
-/// lanes and twelve: an application whose pool is exhausted can still renew its locks. Where the account may have a few only
+/// It opens connections of its own: two for its lanes and one to read; when they are needed, and until they have idled for ten seconds,
+/// one for what people ask ([`inspect`](Self::inspect), [`list`](Self::list)), one for renewals whose lane does not answer, and up to four for
+/// requests that wait for locks; and for moments a few more. Never more than twice its lanes and twelve: an application whose pool is exhausted can still renew its locks. Where the account may have a few only
 /// (`max_user_connections`), it takes at most half of them, and where it gets fewer than it wants, its lanes share what they
 /// have: one is enough.
 ///
@@ -162,6 +162,9 @@ impl LockClient {
     /// The locks that are taken, in the server's order of their names, `limit` at a time; give the last
     /// name of a page as `after` of the next one.
     ///
+    /// There is no index of what is taken: it reads rows until it has found as many as it may give, ten thousand in a query, on a
+    /// connection that nobody waits for but those who list and inspect.
+    ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
     /// let mut after = None;
@@ -187,7 +190,7 @@ impl LockClient {
     ///
     /// It changes nothing.
     pub async fn list(&self, after: Option<&str>, limit: u32) -> Result<Vec<LockInfo>, Error> {
-        self.inner.show(inspect::taken(after, limit)).await
+        self.inner.list(after, limit).await
     }
 
     /// Frees a lock, whoever holds it: for operators. Whether it was taken. Its holder's lost signal

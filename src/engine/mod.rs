@@ -113,8 +113,13 @@ impl Engine {
         let reader = |idle| {
             let (readings, receiver) = mpsc::unbounded_channel();
             let (shared_too, receiver) = (Arc::clone(&shared), Arc::new(Mutex::new(receiver)));
+            let closed = shared.closed.clone();
             let read = move || reader::read(Arc::clone(&shared_too), Arc::clone(&receiver), idle);
-            shared.spawn_helper(supervise("a reader", read));
+            let reads = supervise("a reader", read);
+            // Whatever it is at: nobody asks any more.
+            shared.spawn_helper(async move {
+                let _ = closed.run_until_cancelled(reads).await;
+            });
             readings
         };
         Ok(Self {

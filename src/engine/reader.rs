@@ -50,7 +50,7 @@ impl Reading {
     }
 }
 
-/// Reads until all who could ask are gone, or the engine is closed. Its connection is closed when nobody has asked for `idle`.
+/// Reads until all who could ask are gone. Its connection is closed when nobody has asked for `idle`.
 pub(crate) async fn read(
     shared: Arc<Shared>,
     readings: Arc<Mutex<mpsc::UnboundedReceiver<Reading>>>,
@@ -66,7 +66,6 @@ pub(crate) async fn read(
             None => tokio::select! {
                 biased;
                 reading = readings.recv() => reading,
-                () = shared.closed.cancelled() => None,
                 () = shared.pool.wanted(), if session.is_some() => continue,
                 () = tokio::time::sleep(idle.unwrap_or_default()), if idle.is_some() && session.is_some() => {
                     session = None;
