@@ -211,6 +211,13 @@ pub enum Error {
     /// The client was closed.
     #[error("the lock client is closed")]
     Closed,
+    /// The call came from another runtime than the one that connected the client, which runs the client's tasks: that one did not run
+    /// any for longer than the request's time limit. What was asked for may happen when it runs again.
+    #[error(
+        "the runtime that connected the lock client does not run its tasks: it is blocked, has ended, or nobody drives it; let it \
+         run, or connect with own_thread(true)"
+    )]
+    NotDriven,
     /// The server refused for a reason of its own.
     #[error("the server refused")]
     Database {
@@ -228,7 +235,7 @@ impl Error {
             "the server did not answer before the wait was over",
         );
         Self::Unreachable {
-            source: Arc::new(sqlx::Error::Io(source)),
+            source: sqlx::Error::Io(source).into(),
         }
     }
 
@@ -275,6 +282,7 @@ impl Error {
             | Self::OutcomeUnknown { .. }
             | Self::NoTransaction { .. }
             | Self::OperationMismatch { .. }
+            | Self::NotDriven
             | Self::Closed => false,
         }
     }
@@ -308,6 +316,7 @@ impl Error {
             | Self::Unreachable { .. }
             | Self::TooManyConnections { .. }
             | Self::OperationMismatch { .. }
+            | Self::NotDriven
             | Self::Closed
             | Self::Database { .. } => None,
         }
@@ -471,9 +480,10 @@ mod tests {
                 id: "id".to_owned(),
             },
             Error::Closed,
+            Error::NotDriven,
             Error::Database { source: said() },
         ];
-        let mut found = [false; 23];
+        let mut found = [false; 24];
         for error in &errors {
             let place = match error {
                 Error::InvalidName { .. } => 0,
@@ -498,11 +508,12 @@ mod tests {
                 Error::StaleSnapshot { .. } => 19,
                 Error::OperationMismatch { .. } => 20,
                 Error::Closed => 21,
-                Error::Database { .. } => 22,
+                Error::NotDriven => 22,
+                Error::Database { .. } => 23,
             };
             found[place] = true;
         }
-        assert_eq!(found, [true; 23]);
+        assert_eq!(found, [true; 24]);
         errors
     }
 
@@ -537,7 +548,10 @@ mod tests {
         for error in all() {
             let never = matches!(
                 error,
-                Error::OutcomeUnknown { .. } | Error::LockLost { .. } | Error::Closed
+                Error::OutcomeUnknown { .. }
+                    | Error::LockLost { .. }
+                    | Error::NotDriven
+                    | Error::Closed
             );
             assert!(!(never && error.is_retryable()), "{error:?}");
             assert!(!(error.is_hopeless() && error.is_retryable()), "{error:?}");

@@ -3,6 +3,7 @@
 //! Names and durations only: no token, no owner, no password. The counters exist with the feature
 //! `metrics`; they have no label, since the names of locks are without number.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use tracing::Span;
@@ -72,9 +73,13 @@ pub(crate) fn renewed(name: &Name, trusted_for: Duration) {
     count("tag_lock_renewed_total", 1);
 }
 
-/// Neither renewed nor lost: it is tried again.
-pub(crate) fn renewal_failed(name: &Name, error: &Error) {
-    tracing::warn!(lock = %name, error = %error.in_full(), "a renewal failed");
+/// Neither renewed nor lost: it is tried again. During an outage that is no news.
+pub(crate) fn renewal_failed(name: &Name, error: &Error, outage: bool) {
+    if outage {
+        tracing::debug!(lock = %name, error = %error.in_full(), "a renewal failed");
+    } else {
+        tracing::warn!(lock = %name, error = %error.in_full(), "a renewal failed");
+    }
     count("tag_lock_renewal_failures_total", 1);
 }
 
@@ -107,14 +112,53 @@ pub(crate) fn conflict(error: &sqlx::Error) {
     count("tag_lock_conflicts_total", 1);
 }
 
-/// The connection broke under a batch.
-pub(crate) fn unknown_outcome(number: u64, error: &sqlx::Error) {
-    tracing::warn!(batch = number, %error, "a batch's outcome is unknown; settling it");
+/// The connection broke under a batch. During an outage that is no news.
+pub(crate) fn unknown_outcome(number: u64, error: &sqlx::Error, outage: bool) {
+    if outage {
+        tracing::debug!(batch = number, %error, "a batch's outcome is unknown; settling it");
+    } else {
+        tracing::warn!(batch = number, %error, "a batch's outcome is unknown; settling it");
+    }
     count("tag_lock_unknown_outcomes_total", 1);
 }
 
-/// A lane could not be connected.
-pub(crate) fn offline(error: &Error) {
-    tracing::warn!(error = %error.in_full(), "no connection for a lane; trying again");
+/// One of the client's tasks panicked, in a log writer perhaps: this must not do so again.
+pub(crate) fn panicked(task: &'static str) {
+    let told = std::panic::catch_unwind(|| {
+        tracing::error!(task, "the task panicked; it goes on");
+    });
+    drop(told);
+}
+
+/// A client's end has taken too long.
+pub(crate) fn aborted() {
+    let told = std::panic::catch_unwind(|| {
+        tracing::warn!("a task of the lock client did not end in time; it is aborted");
+    });
+    drop(told);
+}
+
+/// A settlement did not succeed.
+pub(crate) fn not_settled(number: u64, error: &sqlx::Error) {
+    tracing::debug!(batch = number, %error, "not settled yet; trying again");
+}
+
+/// The server cannot be reached, or does not take writes: told once, however many attempts fail.
+pub(crate) fn outage_began(error: &dyn Display) {
+    tracing::warn!(%error, "an outage begins: the server cannot be reached; trying again until it can");
+}
+
+/// It can be reached again.
+pub(crate) fn outage_over(lasted: Duration, failures: u64) {
+    tracing::warn!(
+        ?lasted,
+        failures,
+        "the outage is over: the server can be reached again"
+    );
+}
+
+/// An attempt to reach the server failed.
+pub(crate) fn offline(error: &dyn Display) {
+    tracing::debug!(%error, "the server was not reached; trying again");
     count("tag_lock_connection_failures_total", 1);
 }

@@ -29,8 +29,9 @@ use crate::name::Name;
 use crate::sql::operation::{Operation, Touch};
 use crate::sql::row::RowKey;
 use crate::sql::server_error::{
-    CHECKREAD, DEADLOCK, ERROR_DURING_COMMIT, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, NO_SUCH_SAVEPOINT, QUERY_INTERRUPTED,
-    STATEMENT_TIMEOUT, TRANSACTION_ROLLBACK_DURING_COMMIT, UNKNOWN_ERROR, code_of,
+    CHECKREAD, DEADLOCK, ERROR_DURING_COMMIT, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, NO_SUCH_SAVEPOINT,
+    QUERY_INTERRUPTED, STATEMENT_TIMEOUT, TRANSACTION_ROLLBACK_DURING_COMMIT, UNKNOWN_ERROR,
+    code_of,
 };
 use crate::sql::transaction::{self, Change, Verdict};
 use crate::timing::WANT;
@@ -384,7 +385,7 @@ async fn execute(
 /// What the server's error means inside a transaction.
 fn explain(error: sqlx::Error, name: &Name) -> Error {
     let name = name.to_string();
-    let interrupted = |error| Error::Interrupted {
+    let interrupted = |error: sqlx::Error| Error::Interrupted {
         name: name.clone(),
         source: Some(error.into()),
     };

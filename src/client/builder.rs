@@ -12,6 +12,7 @@ use crate::engine::session::Session;
 use crate::engine::{Engine, EngineOptions};
 use crate::error::Error;
 use crate::lock::registry::Locks;
+use crate::lock::registry::in_use::InUse;
 use crate::sql::session::Commit;
 use crate::timing::MAX_DURATION;
 use crate::touched::Touched;
@@ -43,6 +44,7 @@ pub struct LockClientBuilder {
     default_ttl: Duration,
     packet_timeout: Duration,
     request_timeout: Duration,
+    own_thread: bool,
     holder: Option<String>,
 }
 
@@ -55,6 +57,7 @@ impl LockClientBuilder {
             default_ttl: Duration::from_secs(30),
             packet_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(10),
+            own_thread: false,
             holder: None,
         }
     }
@@ -93,6 +96,34 @@ impl LockClientBuilder {
         self
     }
 
+    /// Whether the client's tasks run on a thread of their own, with a runtime that runs nothing else. Defaults to false: then they run
+    /// on the runtime on which [`connect`](Self::connect) is called, and on no other.
+    ///
+    /// Without it, whatever blocks that runtime (a computation, a blocking call) for as long as a lease lasts costs the lease, and its
+    /// end costs all leases and ends the client. With it, leases are renewed whatever the callers' runtimes do, and the client may be
+    /// used from several of them, also one after the other, as tests and synchronous programs do. It costs each request that goes to the
+    /// server two changes of threads.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tag_lock::LockClient;
+    ///
+    /// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// let options = "mysql://user:password@localhost/shop".parse()?;
+    /// let guard = runtime.block_on(async {
+    ///     let locks = LockClient::builder(options).own_thread(true).connect().await?;
+    ///     locks.lock("report").acquire().await
+    /// })?;
+    /// // … blocking work for as long as it takes: the lease is renewed meanwhile …
+    /// runtime.block_on(guard.release())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn own_thread(mut self, own_thread: bool) -> Self {
+        self.own_thread = own_thread;
+        self
+    }
+
     /// Who this client is, for those who inspect its locks: at most 255 characters. Defaults to
     /// `host/pid`.
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
@@ -100,11 +131,11 @@ impl LockClientBuilder {
         self
     }
 
-    /// Connects.
+    /// Connects. The client belongs to the runtime on which this is called, unless it has its [own thread](Self::own_thread).
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for options that make no sense; otherwise as
+    /// [`Error::InvalidOption`] for options that make no sense, or if the thread cannot be started; otherwise as
     /// [`LockClient::connect`].
     ///
     /// # Panics
@@ -131,18 +162,22 @@ impl LockClientBuilder {
             default_ttl,
             packet_timeout,
             request_timeout,
+            own_thread,
             holder,
         } = self;
-        let engine = Arc::new(Engine::start(EngineOptions {
+        let engine = Engine::start(EngineOptions {
             connect: connect.clone(),
             account_limit,
             lanes,
             every_stripe: stripes == Stripes::EveryRequest,
             packet_limit: packet_timeout,
             request_limit: request_timeout,
-        }));
+            own_thread,
+        })?;
+        let engine = Arc::new(engine);
         let locks = Locks::start(Arc::clone(&engine), &holder.unwrap_or_else(host_and_pid));
         Ok(LockClient::new(Inner {
+            _in_use: InUse::of(&locks),
             engine,
             locks,
             connect,

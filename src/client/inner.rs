@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::Row;
 use sqlx::mysql::MySqlConnectOptions;
 use tracing::Instrument;
 
@@ -13,6 +14,7 @@ use crate::engine::session::Session;
 use crate::error::Error;
 use crate::inspect::{LockInfo, LockState};
 use crate::lock::LockGuard;
+use crate::lock::registry::in_use::InUse;
 use crate::lock::registry::{InVain, Locks};
 use crate::lock::terms::{Terms, Wait};
 use crate::name::Name;
@@ -25,6 +27,7 @@ use crate::touched::Touched;
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Inner {
+    pub(super) _in_use: Arc<InUse>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) connect: MySqlConnectOptions,
@@ -57,8 +60,34 @@ impl Inner {
         Ok(found.pop())
     }
 
-    pub(super) async fn show(&self, sql: String) -> Result<Vec<LockInfo>, Error> {
-        let rows = self.engine.query(sql).await?;
+    /// The locks that are taken, in the order of their names, behind `after`.
+    pub(super) async fn list(
+        &self,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<LockInfo>, Error> {
+        let mut found = Vec::new();
+        let mut after = after.map(str::to_owned);
+        loop {
+            let end = inspect::end_of_step(after.as_deref());
+            let end = self.engine.show(end).await?;
+            let end: Option<String> = end
+                .first()
+                .map(|row| row.try_get_unchecked(0))
+                .transpose()
+                .map_err(Error::from_sqlx)?;
+            let left = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+            let taken = inspect::taken(after.as_deref(), end.as_deref(), left);
+            found.extend(self.show(taken).await?);
+            if end.is_none() || found.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
+                return Ok(found);
+            }
+            after = end;
+        }
+    }
+
+    async fn show(&self, sql: String) -> Result<Vec<LockInfo>, Error> {
+        let rows = self.engine.show(sql).await?;
         rows.iter()
             .map(|row| LockInfo::from_row(row).map_err(Error::from_sqlx))
             .collect()
@@ -74,6 +103,7 @@ impl Inner {
         let locks = &self.locks;
         let start = Moment::now();
         let acquiring = locks.acquire(&name, terms, wait);
+        let acquiring = self.engine.driven(acquiring);
         match acquiring.instrument(telemetry::acquire(&name)).await? {
             Ok(turn) => {
                 telemetry::acquired(&name, turn.fence, Moment::now().since(start));

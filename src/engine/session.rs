@@ -294,10 +294,14 @@ async fn within<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
-    timeout(limit, work).await.unwrap_or_else(|_| {
-        Err(sqlx::Error::Io(std::io::Error::new(
-            std::io::ErrorKind::TimedOut,
-            "the server did not answer in time",
-        )))
-    })
+    let result = timeout(limit, work).await;
+    result.unwrap_or_else(|_| Err(no_answer()))
+}
+
+/// The error of a server that did not answer in time.
+pub(super) fn no_answer() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::new(
+        std::io::ErrorKind::TimedOut,
+        "the server did not answer in time",
+    ))
 }

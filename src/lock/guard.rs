@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::registry::in_use::InUse;
 use super::registry::lease::Lease;
 use super::registry::turn::Turn;
 use super::registry::{Locks, keeper};
@@ -31,11 +32,13 @@ pub struct LockGuard {
     fence: u64,
     signal: CancellationToken,
     locks: Arc<Locks>,
+    _in_use: Option<Arc<InUse>>,
 }
 
 impl LockGuard {
     pub(crate) fn new(locks: Arc<Locks>, turn: Turn) -> Self {
         Self {
+            _in_use: locks.in_use(),
             lease: Arc::clone(&turn.lease),
             fence: turn.fence,
             signal: turn.signal.clone(),

@@ -169,9 +169,11 @@ impl Locks {
         self.move_on(lease);
     }
 
-    /// Stops: who waits is told, and who holds is released or kept.
+    /// Stops, once: who waits is told, and who holds is released or kept.
     pub(crate) fn close(self: &Arc<Self>, release: bool) {
-        let places = self.lock().close();
+        let Some(places) = self.lock().close() else {
+            return;
+        };
         places.for_each(Place::close);
         self.keep_at_close.store(!release, Ordering::Release);
         for lease in self.keeper.close() {

@@ -26,6 +26,14 @@ use crate::token::Token;
 /// Trust ends this much before the lease does, or 2 % of the ttl if that is more.
 const MARGIN: Duration = Duration::from_millis(10);
 
+/// The way of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Lane,
+    /// Over another connection, while its lane does not answer.
+    Rescue,
+}
+
 /// A granted lease.
 pub(crate) struct Lease {
     /// The way back, for a turn that is dropped.
@@ -53,7 +61,8 @@ pub(crate) struct Lease {
     reached: AtomicBool,
     /// It ended by a release inside a caller's transaction.
     released: AtomicBool,
-    renewing: AtomicBool,
+    /// By way, whether a renewal is on it.
+    renewing: [AtomicBool; 2],
     /// An operation inside a caller's transaction has used it: it passes in memory no more.
     in_transaction: AtomicBool,
     /// Another process waits for the lock.
@@ -93,7 +102,7 @@ impl Lease {
             ended: AtomicBool::new(false),
             reached: AtomicBool::new(false),
             released: AtomicBool::new(false),
-            renewing: AtomicBool::new(false),
+            renewing: Default::default(),
             in_transaction: AtomicBool::new(false),
             wanted: AtomicBool::new(wanted),
             next_look: AtomicI64::new(answered.after(SLICE).as_micros()),
@@ -124,7 +133,12 @@ impl Lease {
 
     /// How long it may still be trusted.
     pub(crate) fn trusted_for(&self) -> Duration {
-        from_micros(self.trusted_until.load(Ordering::Acquire) - Moment::now().as_micros())
+        self.trusted_until().left()
+    }
+
+    /// Until when it may be trusted.
+    pub(crate) fn trusted_until(&self) -> Moment {
+        Moment::from_micros(self.trusted_until.load(Ordering::Acquire))
     }
 
     /// Whether it is still this process's, as far as this process can know.
@@ -235,13 +249,14 @@ impl Lease {
         self.date.store(at.as_micros(), Ordering::Relaxed);
     }
 
-    /// Marks that a renewal is on its way; false if one was already.
-    pub(crate) fn begin_renewal(&self) -> bool {
-        !self.renewing.swap(true, Ordering::AcqRel)
+    /// Marks that a renewal is on its way: by its lane, or as a rescue if one is there already. `None` if both are.
+    pub(crate) fn begin_renewal(&self) -> Option<Way> {
+        let free = |way: &Way| !self.renewing[*way as usize].swap(true, Ordering::AcqRel);
+        [Way::Lane, Way::Rescue].into_iter().find(free)
     }
 
-    pub(crate) fn end_renewal(&self) {
-        self.renewing.store(false, Ordering::Release);
+    pub(crate) fn end_renewal(&self, way: Way) {
+        self.renewing[way as usize].store(false, Ordering::Release);
     }
 
     /// For how long a renewal by `ttl` asks now, in microseconds; `None` once the longest hold is

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod cost;
 mod ending;
+pub(crate) mod in_use;
 pub(crate) mod keeper;
 pub(crate) mod lease;
 mod pace;
@@ -13,13 +14,14 @@ pub(crate) mod turn;
 mod watcher;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use self::in_use::InUse;
 use self::keeper::Keeper;
 use self::lease::Lease;
 use self::place::{Action, Asking, Leaving, Place, Question, Waiter};
@@ -62,11 +64,12 @@ pub(crate) struct Locks {
     pub(crate) stopped: CancellationToken,
     next_id: AtomicU64,
     keep_at_close: AtomicBool,
+    /// Those who can ask for something.
+    in_use: OnceLock<Weak<InUse>>,
 }
 
 impl Locks {
     pub(crate) fn start(engine: Arc<Engine>, held_by: &str) -> Arc<Self> {
-        let runtime = engine.runtime().clone();
         let locks = Arc::new(Self {
             engine,
             held_by: held_by.into(),
@@ -77,18 +80,27 @@ impl Locks {
             stopped: CancellationToken::new(),
             next_id: AtomicU64::new(0),
             keep_at_close: AtomicBool::new(false),
+            in_use: OnceLock::new(),
         });
-        runtime.spawn(keeper::run(
-            Arc::downgrade(&locks),
-            Arc::clone(&locks.keeper.earlier),
-            locks.stopped.clone(),
-        ));
-        runtime.spawn(watcher::run(
-            Arc::downgrade(&locks),
-            Arc::clone(&locks.watch),
-            locks.stopped.clone(),
-        ));
+        let (weak, stopped) = (Arc::downgrade(&locks), locks.stopped.clone());
+        let earlier = Arc::clone(&locks.keeper.earlier);
+        let keep = move || keeper::run(weak.clone(), Arc::clone(&earlier), stopped.clone());
+        locks.engine.keep_running("the keeper of leases", keep);
+        let (weak, stopped) = (Arc::downgrade(&locks), locks.stopped.clone());
+        let changed = Arc::clone(&locks.watch);
+        let watch = move || watcher::run(weak.clone(), Arc::clone(&changed), stopped.clone());
+        locks.engine.keep_running("the watcher of locks", watch);
         locks
+    }
+
+    /// Who has a part in this can ask for something.
+    pub(crate) fn note_use(&self, in_use: &Arc<InUse>) {
+        let _ = self.in_use.set(Arc::downgrade(in_use));
+    }
+
+    /// One part more in the client, for a guard.
+    pub(crate) fn in_use(&self) -> Option<Arc<InUse>> {
+        self.in_use.get()?.upgrade()
     }
 
     fn lock(&self) -> MutexGuard<'_, Places> {

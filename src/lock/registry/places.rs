@@ -90,10 +90,10 @@ impl Places {
         (due, next)
     }
 
-    /// There are no places from here on; gives out those that there were.
-    pub(super) fn close(&mut self) -> impl Iterator<Item = Place> + use<> {
-        self.closed = true;
+    /// There are no places from here on; gives out those that there were. `None` if it was closed before.
+    pub(super) fn close(&mut self) -> Option<impl Iterator<Item = Place> + use<>> {
+        let before = std::mem::replace(&mut self.closed, true);
         self.watching.clear();
-        std::mem::take(&mut self.map).into_values()
+        (!before).then(|| std::mem::take(&mut self.map).into_values())
     }
 }
