@@ -24,6 +24,7 @@ pub(crate) mod session;
 mod settle;
 mod shared;
 mod stage;
+mod waiting;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
