@@ -15,6 +15,7 @@ use crate::inspect::{LockInfo, LockState};
 use crate::lock::LockGuard;
 use crate::lock::registry::Locks;
 use crate::lock::terms::{Terms, Wait};
+use crate::metric;
 use crate::name::Name;
 use crate::sql::inspect;
 use crate::sql::session::Commit;
@@ -73,9 +74,13 @@ impl Inner {
     ) -> Result<Option<LockGuard>, Error> {
         let locks = &self.locks;
         let start = Moment::now();
+        let waiting = metric::Waiting::begin();
         let acquiring = locks.acquire(name.clone(), terms, wait);
-        match acquiring.instrument(telemetry::acquire(&name)).await? {
+        let acquired = acquiring.instrument(telemetry::acquire(&name)).await?;
+        drop(waiting);
+        match acquired {
             Some(turn) => {
+                turn.lease.hold.begin();
                 telemetry::acquired(&name, turn.fence, Moment::now().since(start));
                 Ok(Some(LockGuard::new(Arc::clone(locks), turn)))
             }

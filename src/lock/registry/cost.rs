@@ -41,6 +41,7 @@ fn a_turn_passes_with_one_allocation_or_two() {
                 id,
                 terms: terms.clone(),
                 once: false,
+                asks: false,
                 until: None,
                 reply,
             };

@@ -150,6 +150,7 @@ impl Locks {
             id,
             terms,
             once: wait == Wait::Not,
+            asks: false,
             until: match wait {
                 Wait::Not => Some(now),
                 Wait::For(wait) => Some(now.after(wait)),
@@ -171,6 +172,8 @@ impl Locks {
             let refused = places.change(&key, |place| place.enter(waiter, &mut actions));
             refused.flatten().is_some()
         };
+        // With nothing to be done it waits behind others; otherwise it asks, and waits if that is refused.
+        let waits = actions.is_empty();
         self.carry_out(&key, actions);
         if refused {
             return Ok(None);
@@ -182,6 +185,9 @@ impl Locks {
             id,
             queued: true,
         };
+        if waits {
+            telemetry::waits();
+        }
         let longest = match wait {
             Wait::Not => Duration::ZERO,
             Wait::For(wait) => wait,
@@ -231,8 +237,9 @@ impl Locks {
                 Action::Release { lease, announce } => {
                     self.release(announce.then(|| key.clone()), &lease, None);
                 }
+                Action::Waits => telemetry::waits(),
                 Action::Want => {
-                    telemetry::waiting(&key.name);
+                    telemetry::wished(&key.name);
                     self.want(&key.name, WANT);
                 }
                 Action::NoLongerWant => self.want(&key.name, Duration::ZERO),
@@ -338,6 +345,7 @@ impl Locks {
             name: lease.name.clone(),
             alone: None,
         };
+        lease.hold.end();
         let now = Moment::now();
         let mut told = told;
         let mut actions = Vec::new();

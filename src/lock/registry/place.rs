@@ -43,6 +43,8 @@ pub(crate) struct Waiter {
     pub(crate) terms: Terms,
     /// It takes the next answer, whatever it is.
     pub(crate) once: bool,
+    /// It asked at once, and has had no answer.
+    pub(crate) asks: bool,
     /// How long it waits.
     pub(crate) until: Option<Moment>,
     pub(crate) reply: oneshot::Sender<Result<Option<Turn>, Error>>,
@@ -103,6 +105,8 @@ pub(crate) enum Action {
         lease: Arc<Lease>,
         announce: bool,
     },
+    /// The first waiter, which had asked at once, has to wait.
+    Waits,
     /// Say in the row that this process waits.
     Want,
     /// Take that back.
@@ -156,7 +160,11 @@ impl Place {
 
     /// A task wants the lock. `None`: it waits now; otherwise the waiter is given back, because it
     /// would have to wait and does not want to.
-    pub(crate) fn enter(&mut self, waiter: Waiter, actions: &mut Vec<Action>) -> Option<Waiter> {
+    pub(crate) fn enter(
+        &mut self,
+        mut waiter: Waiter,
+        actions: &mut Vec<Action>,
+    ) -> Option<Waiter> {
         let taken = matches!(self.state, State::Held(_) | State::Asking { .. });
         if waiter.once && (taken || !self.waiters.is_empty()) {
             return Some(waiter);
@@ -169,6 +177,7 @@ impl Place {
             }
             _ => false,
         };
+        waiter.asks = ask;
         self.waiters.push_back(waiter);
         if ask {
             self.ask(Asking::New, actions);
@@ -286,6 +295,11 @@ impl Place {
             self.give_up(now, actions);
             self.state = State::Idle;
             return;
+        }
+        if let Some(first) = self.waiters.front_mut()
+            && std::mem::take(&mut first.asks)
+        {
+            actions.push(Action::Waits);
         }
         if row.is_none()
             && let Some(until) = self.patience(now)
@@ -532,6 +546,7 @@ mod tests {
             id,
             terms,
             once: false,
+            asks: false,
             until: None,
             reply,
         }
