@@ -17,6 +17,7 @@ use crate::lock::LockGuard;
 use crate::lock::registry::in_use::InUse;
 use crate::lock::registry::{InVain, Locks};
 use crate::lock::terms::{Terms, Wait};
+use crate::metric;
 use crate::name::Name;
 use crate::sql::inspect;
 use crate::sql::session::Commit;
@@ -102,10 +103,14 @@ impl Inner {
     ) -> Result<Option<LockGuard>, Error> {
         let locks = &self.locks;
         let start = Moment::now();
+        let waiting = metric::Waiting::begin();
         let acquiring = locks.acquire(&name, terms, wait);
         let acquiring = self.engine.driven(acquiring);
-        match acquiring.instrument(telemetry::acquire(&name)).await? {
+        let acquired = acquiring.instrument(telemetry::acquire(&name)).await?;
+        drop(waiting);
+        match acquired {
             Ok(turn) => {
+                turn.lease.hold.begin();
                 telemetry::acquired(&name, turn.fence, Moment::now().since(start));
                 Ok(Some(LockGuard::new(Arc::clone(locks), turn)))
             }

@@ -30,6 +30,7 @@ fn lock_lost(name: &Name) -> Error {
 impl Locks {
     /// Ends a task's turn.
     pub(crate) fn end_turn(locks: &Arc<Self>, lease: &Arc<Lease>, told: Option<Told>) {
+        lease.hold.end();
         let now = Moment::now();
         let mut told = told;
         // Whoever was told that the lease is lost is told so again, at once. If it is not, the release frees the lock.

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::Locks;
 use crate::clock::{Moment, from_micros, micros};
 use crate::lock::terms::Terms;
+use crate::metric::Hold;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::timing::SLICE;
@@ -71,6 +72,8 @@ pub(crate) struct Lease {
     next_look: AtomicI64,
     /// Its date with the keeper, in microseconds of [`Moment`].
     date: AtomicI64,
+    /// For metrics: whether a task has it.
+    pub(crate) hold: Hold,
 }
 
 impl Lease {
@@ -107,6 +110,7 @@ impl Lease {
             wanted: AtomicBool::new(wanted),
             next_look: AtomicI64::new(answered.after(SLICE).as_micros()),
             date: AtomicI64::new(0),
+            hold: Hold::default(),
         };
         let asked = micros(lease.terms.lease());
         lease.extend(sent, remaining.min(asked));
@@ -188,6 +192,7 @@ impl Lease {
         if self.ended.load(Ordering::Acquire) || self.lost.swap(true, Ordering::AcqRel) {
             return false;
         }
+        self.hold.end();
         self.lock_signal().cancel();
         true
     }
@@ -199,6 +204,7 @@ impl Lease {
     /// It was given back: no renewal, no signal from here on.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
+        self.hold.end();
     }
 
     pub(crate) fn note_release(&self) {

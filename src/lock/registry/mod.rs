@@ -122,6 +122,7 @@ impl Locks {
             id,
             terms,
             once: wait == Wait::Not,
+            asks: false,
             until: match wait {
                 Wait::Not => Some(now),
                 Wait::For(wait) => Some(now.after(wait)),
@@ -168,8 +169,9 @@ impl Locks {
             match action {
                 Action::Ask(question) => self.ask(name, question),
                 Action::Release { lease, announce } => self.release(&lease, announce, None),
+                Action::Waits => telemetry::waits(),
                 Action::Want => {
-                    telemetry::waiting(name);
+                    telemetry::wished(name);
                     self.want(name, WANT);
                 }
                 Action::NoLongerWant => self.want(name, Duration::ZERO),

@@ -72,6 +72,8 @@ pub(crate) enum Action {
         lease: Arc<Lease>,
         announce: bool,
     },
+    /// A waiter that asked at once has to wait, or one that came stands behind others.
+    Waits,
     /// Say in the row that this process waits.
     Want,
     /// Take that back.
@@ -146,7 +148,7 @@ impl Place {
     /// would have to wait and does not want to.
     pub(crate) fn enter(
         &mut self,
-        waiter: Waiter,
+        mut waiter: Waiter,
         now: Moment,
         actions: &mut Vec<Action>,
     ) -> Option<Waiter> {
@@ -166,9 +168,12 @@ impl Place {
             }
             _ => false,
         };
+        waiter.asks = ask;
         self.queue.push(waiter);
         if ask {
             self.ask(Asking::New, now, actions);
+        } else {
+            actions.push(Action::Waits);
         }
         None
     }
@@ -382,6 +387,11 @@ impl Place {
             self.settle_down();
             return;
         }
+        if let Some(first) = self.queue.first_mut()
+            && std::mem::take(&mut first.asks)
+        {
+            actions.push(Action::Waits);
+        }
         if let Some(level) = self.levels.pop() {
             self.state = State::Held(level);
             self.admit(now, actions);
@@ -421,6 +431,7 @@ impl Place {
             return;
         }
         self.queue.push(waiter);
+        actions.push(Action::Waits);
         if matches!(self.state, State::Idle) {
             self.ask(Asking::New, now, actions);
         }

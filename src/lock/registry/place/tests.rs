@@ -73,6 +73,7 @@ impl Scene {
             id: self.ids,
             terms: terms(owner),
             once: false,
+            asks: false,
             until: None,
             reply,
         };
@@ -106,7 +107,7 @@ impl Scene {
             if let Action::Ask(question) = action {
                 asked.push((question.entrant, question.terms.owner));
             }
-            !matches!(action, Action::Ask(_))
+            !matches!(action, Action::Ask(_) | Action::Waits)
         });
         asked
     }
@@ -160,7 +161,8 @@ fn who_comes_after_all_have_gone_asks() {
     // Behind somebody who waits, one looks with him.
     scene.actions.clear();
     let second = scene.wait(None);
-    assert!(scene.actions.is_empty(), "{:?}", scene.actions);
+    assert!(matches!(scene.actions[..], [Action::Waits]));
+    scene.actions.clear();
     for id in [1, 2] {
         assert_eq!(scene.over(id), Leaving::Left { seen: true });
     }

@@ -18,6 +18,8 @@ pub(crate) struct Waiter {
     pub(crate) terms: Terms,
     /// It takes the next answer, whatever it is.
     pub(crate) once: bool,
+    /// It asked at once, and has had no answer.
+    pub(crate) asks: bool,
     /// How long it waits.
     pub(crate) until: Option<Moment>,
     pub(crate) reply: oneshot::Sender<Result<Option<Turn>, Error>>,
@@ -67,6 +69,10 @@ impl Queue {
     pub(super) fn push(&mut self, waiter: Waiter) {
         let place = self.0.partition_point(|other| other.id < waiter.id);
         self.0.insert(place, waiter);
+    }
+
+    pub(super) fn first_mut(&mut self) -> Option<&mut Waiter> {
+        self.0.front_mut()
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Waiter> {
