@@ -1,8 +1,9 @@
 //! What can go wrong, and what to do about it.
 
-use std::sync::Arc;
+use std::fmt;
 use std::time::Duration;
 
+use crate::cause::Cause;
 use crate::sql::TABLE;
 use crate::sql::server_error::{self, Meaning, code_of};
 
@@ -11,6 +12,8 @@ use crate::sql::server_error::{self, Meaning, code_of};
 /// That a lock is held is no error for [`try_acquire`](crate::LockRequest::try_acquire), nor is it
 /// one for [`add_within`](crate::Counter::add_within) that the result would leave the range: those
 /// answer with a value.
+///
+/// An error shows its own part only; its [`source`](std::error::Error::source) is what the server or the driver said. Print both.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -87,55 +90,55 @@ pub enum Error {
     NotMigrated {
         /// What the server said.
         #[source]
-        source: Arc<sqlx::Error>,
+        source: Cause<sqlx::Error>,
     },
     /// The database that the URL names does not exist.
-    #[error("the database does not exist: create it, or correct the URL: {source}")]
+    #[error("the database does not exist: create it, or correct the URL")]
     NoDatabase {
         /// What the server said.
         #[source]
-        source: Arc<sqlx::Error>,
+        source: Cause<sqlx::Error>,
     },
     /// The migration failed.
-    #[error("the migration failed: {source}")]
+    #[error("the migration failed")]
     Migrate {
         /// Why.
         #[source]
-        source: Arc<sqlx::migrate::MigrateError>,
+        source: Cause<sqlx::migrate::MigrateError>,
     },
     /// The server takes no writes: it is a replica, or was made read-only.
     #[error("the server is read-only: connect to the primary, or wait for the failover to end")]
     ReadOnly {
         /// What the server said.
         #[source]
-        source: Arc<sqlx::Error>,
+        source: Cause<sqlx::Error>,
     },
     /// The account may not do this.
     #[error(
         "access denied: check user and password, and grant SELECT, INSERT, UPDATE on t_tag_lock and \
-         t_tag_lock_lane (DELETE to purge, CREATE to migrate): {source}"
+         t_tag_lock_lane (DELETE to purge, CREATE to migrate)"
     )]
     AccessDenied {
         /// What the server said.
         #[source]
-        source: Arc<sqlx::Error>,
+        source: Cause<sqlx::Error>,
     },
     /// The server cannot be reached, or did not answer in time.
-    #[error("the server cannot be reached: check the address and whether it runs: {source}")]
+    #[error("the server cannot be reached: check the address and whether it runs")]
     Unreachable {
         /// What happened.
         #[source]
-        source: Arc<sqlx::Error>,
+        source: Cause<sqlx::Error>,
     },
     /// The server gives this account no connection, or no further one: a client needs at least one.
     #[error(
         "too many connections: raise max_user_connections of the account or max_connections of the server, or close \
-         others: {source}"
+         others"
     )]
     TooManyConnections {
         /// What the server said.
         #[source]
-        source: Arc<sqlx::Error>,
+        source: Cause<sqlx::Error>,
     },
     /// The connection broke while the server worked on the request, and whether it was carried out
     /// could not be found out within the time limit. It is found out in the background.
@@ -143,6 +146,16 @@ pub enum Error {
         "the outcome of the request on {name:?} is unknown: read the value before you repeat it"
     )]
     OutcomeUnknown {
+        /// The name of the lock or counter.
+        name: String,
+    },
+    /// The connection of a `…_in` call is in no transaction: what it is to hold until the transaction ends, it would not hold. It
+    /// has changed nothing.
+    #[error(
+        "{name:?} can only be used inside of a transaction here, and the connection is in none: begin one first, and call this \
+         before it ends (the server ends it with some errors, and with statements such as ALTER TABLE)"
+    )]
+    NoTransaction {
         /// The name of the lock or counter.
         name: String,
     },
@@ -157,7 +170,20 @@ pub enum Error {
         name: String,
         /// What the server said; `None` where it acknowledged the statement all the same.
         #[source]
-        source: Option<Arc<sqlx::Error>>,
+        source: Option<Cause<sqlx::Error>>,
+    },
+    /// The server rolled back the caller's transaction, all of it: it was in the way of another one (a deadlock), or another
+    /// node of a cluster was faster. It says nothing about the lock or the counter.
+    #[error(
+        "the server rolled back the transaction that used {name:?} (a deadlock, or a conflict in a cluster): run the transaction \
+         again"
+    )]
+    RolledBack {
+        /// The name of the lock or counter.
+        name: String,
+        /// What the server said.
+        #[source]
+        source: Cause<sqlx::Error>,
     },
     /// MariaDB with `innodb_snapshot_isolation` (on by default from 11.6.2): the row changed after the transaction's
     /// first read, and the server has rolled the transaction back.
@@ -174,7 +200,7 @@ pub enum Error {
         name: String,
         /// What the server said.
         #[source]
-        source: Arc<sqlx::Error>,
+        source: Cause<sqlx::Error>,
     },
     /// The operation's id was used with another counter, delta or range. Nothing was changed.
     #[error("the operation id {id:?} stands for another operation: use a fresh one")]
@@ -193,19 +219,118 @@ pub enum Error {
     )]
     NotDriven,
     /// The server refused for a reason of its own.
-    #[error("the server refused: {source}")]
+    #[error("the server refused")]
     Database {
         /// What the server said.
         #[source]
-        source: Arc<sqlx::Error>,
+        source: Cause<sqlx::Error>,
     },
 }
 
 impl Error {
+    /// The server was silent for as long as the caller had time.
+    pub(crate) fn no_answer() -> Self {
+        let source = std::io::Error::new(
+            std::io::ErrorKind::TimedOut,
+            "the server did not answer before the wait was over",
+        );
+        Self::Unreachable {
+            source: sqlx::Error::Io(source).into(),
+        }
+    }
+
+    /// Whether the same call may succeed when it is made again, without anybody mending anything; and nothing was done by the
+    /// first one. Inside of a transaction: when that is rolled back, and run again as a whole.
+    ///
+    /// Not [`LockLost`](Self::LockLost), since what the lock protected may need to be looked at, and not
+    /// [`OutcomeUnknown`](Self::OutcomeUnknown), since the first call may have been carried out.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let ticket = loop {
+    ///     match locks.counter("ticket").add(1).await {
+    ///         Err(error) if error.is_retryable() => tokio::time::sleep(std::time::Duration::from_secs(1)).await,
+    ///         answer => break answer?,
+    ///     }
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Timeout { .. }
+            | Self::Busy { .. }
+            | Self::Overloaded { .. }
+            | Self::Locked { .. }
+            | Self::ReadOnly { .. }
+            | Self::Unreachable { .. }
+            | Self::TooManyConnections { .. }
+            | Self::Interrupted { .. }
+            | Self::RolledBack { .. }
+            | Self::StaleSnapshot { .. } => true,
+            Self::Database { source } => {
+                code_of(source).is_some_and(|code| Meaning::of(code) == Meaning::Conflict)
+            }
+            Self::InvalidName { .. }
+            | Self::InvalidOption { .. }
+            | Self::LockLost { .. }
+            | Self::Overflow { .. }
+            | Self::NotMigrated { .. }
+            | Self::NoDatabase { .. }
+            | Self::Migrate { .. }
+            | Self::AccessDenied { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::NoTransaction { .. }
+            | Self::OperationMismatch { .. }
+            | Self::NotDriven
+            | Self::Closed => false,
+        }
+    }
+
+    /// Whether a lease was lost: [`LockLost`](Self::LockLost).
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::LockLost { .. })
+    }
+
+    /// The name of the lock or counter that it is about, if it is about one.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::InvalidName { name, .. }
+            | Self::Timeout { name, .. }
+            | Self::LockLost { name }
+            | Self::Overflow { name, .. }
+            | Self::Busy { name }
+            | Self::Overloaded { name }
+            | Self::OutcomeUnknown { name }
+            | Self::NoTransaction { name }
+            | Self::Interrupted { name, .. }
+            | Self::RolledBack { name, .. }
+            | Self::StaleSnapshot { name, .. } => Some(name),
+            Self::InvalidOption { .. }
+            | Self::Locked { .. }
+            | Self::NotMigrated { .. }
+            | Self::NoDatabase { .. }
+            | Self::Migrate { .. }
+            | Self::ReadOnly { .. }
+            | Self::AccessDenied { .. }
+            | Self::Unreachable { .. }
+            | Self::TooManyConnections { .. }
+            | Self::OperationMismatch { .. }
+            | Self::NotDriven
+            | Self::Closed
+            | Self::Database { .. } => None,
+        }
+    }
+
+    /// Itself and its source in one line, for a log.
+    pub(crate) fn in_full(&self) -> InFull<'_> {
+        InFull(self)
+    }
+
     /// What an error of the driver means to a user of this library.
     pub(crate) fn from_sqlx(error: sqlx::Error) -> Self {
         let code = code_of(&error);
-        let source = Arc::new(error);
+        let source = Cause::from(error);
         match code {
             None if matches!(*source, sqlx::Error::PoolTimedOut) => {
                 Self::TooManyConnections { source }
@@ -245,6 +370,18 @@ impl Error {
     }
 }
 
+pub(crate) struct InFull<'e>(&'e Error);
+
+impl fmt::Display for InFull<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)?;
+        match std::error::Error::source(self.0) {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
 fn in_the_way(holder: Option<&str>, remaining: Option<Duration>) -> String {
     match (holder, remaining) {
         (Some(holder), Some(left)) => format!(": held by {holder}, whose lease has {left:?} left"),
@@ -272,4 +409,153 @@ fn is_connection(error: &sqlx::Error) -> bool {
         error,
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use sqlx::migrate::MigrateError;
+
+    use super::*;
+
+    /// One of each variant: a new one does not compile before it stands here.
+    fn all() -> Vec<Error> {
+        let said = || {
+            let told = std::io::Error::other("the cause");
+            Cause::from(sqlx::Error::Io(told))
+        };
+        let name = || "n".to_owned();
+        let errors = vec![
+            Error::InvalidName {
+                name: name(),
+                reason: "the reason",
+            },
+            Error::InvalidOption {
+                option: "ttl",
+                reason: "the reason".to_owned(),
+            },
+            Error::Timeout {
+                name: name(),
+                holder: Some("somebody".to_owned()),
+                remaining: Some(Duration::from_secs(1)),
+            },
+            Error::LockLost { name: name() },
+            Error::Overflow {
+                name: name(),
+                value: 1,
+                delta: 2,
+            },
+            Error::Busy { name: name() },
+            Error::Overloaded { name: name() },
+            Error::Locked {
+                table: TABLE,
+                whole: true,
+            },
+            Error::NotMigrated { source: said() },
+            Error::NoDatabase { source: said() },
+            Error::Migrate {
+                source: MigrateError::Execute(sqlx::Error::Io(std::io::Error::other("the cause")))
+                    .into(),
+            },
+            Error::ReadOnly { source: said() },
+            Error::AccessDenied { source: said() },
+            Error::Unreachable { source: said() },
+            Error::TooManyConnections { source: said() },
+            Error::OutcomeUnknown { name: name() },
+            Error::NoTransaction { name: name() },
+            Error::Interrupted {
+                name: name(),
+                source: Some(said()),
+            },
+            Error::RolledBack {
+                name: name(),
+                source: said(),
+            },
+            Error::StaleSnapshot {
+                name: name(),
+                source: said(),
+            },
+            Error::OperationMismatch {
+                id: "id".to_owned(),
+            },
+            Error::Closed,
+            Error::NotDriven,
+            Error::Database { source: said() },
+        ];
+        let mut found = [false; 24];
+        for error in &errors {
+            let place = match error {
+                Error::InvalidName { .. } => 0,
+                Error::InvalidOption { .. } => 1,
+                Error::Timeout { .. } => 2,
+                Error::LockLost { .. } => 3,
+                Error::Overflow { .. } => 4,
+                Error::Busy { .. } => 5,
+                Error::Overloaded { .. } => 6,
+                Error::Locked { .. } => 7,
+                Error::NotMigrated { .. } => 8,
+                Error::NoDatabase { .. } => 9,
+                Error::Migrate { .. } => 10,
+                Error::ReadOnly { .. } => 11,
+                Error::AccessDenied { .. } => 12,
+                Error::Unreachable { .. } => 13,
+                Error::TooManyConnections { .. } => 14,
+                Error::OutcomeUnknown { .. } => 15,
+                Error::NoTransaction { .. } => 16,
+                Error::Interrupted { .. } => 17,
+                Error::RolledBack { .. } => 18,
+                Error::StaleSnapshot { .. } => 19,
+                Error::OperationMismatch { .. } => 20,
+                Error::Closed => 21,
+                Error::NotDriven => 22,
+                Error::Database { .. } => 23,
+            };
+            found[place] = true;
+        }
+        assert_eq!(found, [true; 24]);
+        errors
+    }
+
+    /// As a chain is printed: each error, then its source, to the end.
+    fn chain(error: &Error) -> Vec<String> {
+        let mut chain = vec![error.to_string()];
+        let mut next = error.source();
+        while let Some(source) = next {
+            chain.push(source.to_string());
+            next = source.source();
+        }
+        chain
+    }
+
+    #[test]
+    fn each_says_its_own_part_and_its_cause_once() {
+        for error in all() {
+            let chain = chain(&error);
+            assert_eq!(chain[0].matches("the cause").count(), 0, "{chain:?}");
+            let whole = chain.join(": ");
+            let expected = usize::from(error.source().is_some());
+            assert_eq!(whole.matches("the cause").count(), expected, "{whole}");
+            assert_eq!(error.in_full().to_string(), whole);
+            if let Some(name) = error.name() {
+                assert!(chain[0].contains(&format!("{name:?}")), "{chain:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_may_have_been_done_is_not_to_be_repeated() {
+        for error in all() {
+            let never = matches!(
+                error,
+                Error::OutcomeUnknown { .. }
+                    | Error::LockLost { .. }
+                    | Error::NotDriven
+                    | Error::Closed
+            );
+            assert!(!(never && error.is_retryable()), "{error:?}");
+            assert!(!(error.is_hopeless() && error.is_retryable()), "{error:?}");
+            assert_eq!(error.is_lost(), matches!(error, Error::LockLost { .. }));
+        }
+    }
 }

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod cause;
 mod client;
 mod clock;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod engine;
 mod error;
 mod inspect;
 mod lock;
+mod metric;
 mod mutant;
 mod name;
 mod purge;
@@ -22,6 +24,7 @@ mod token;
 mod touched;
 mod transaction;
 
+pub use self::cause::Cause;
 pub use self::client::{AtClose, LockClient, LockClientBuilder, Stripes};
 pub use self::counter::Counter;
 pub use self::error::Error;

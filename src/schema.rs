@@ -7,7 +7,6 @@
 //! call that MariaDB refuses. What runs here is text, in a session with the library's own settings.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::migrate::{MigrateError, Migration, MigrationType};
@@ -117,7 +116,7 @@ fn failed(error: MigrateError) -> Error {
     match error {
         MigrateError::Execute(error) => Error::from_sqlx(error),
         error => Error::Migrate {
-            source: Arc::new(error),
+            source: error.into(),
         },
     }
 }

@@ -1,7 +1,6 @@
-//! What the client tells about itself: spans and events through `tracing`, counters through `metrics`.
+//! What the client tells about itself: spans and events through `tracing`, and what is measured with them ([`crate::metric`]).
 //!
-//! Names and durations only: no token, no owner, no password. The counters exist with the feature
-//! `metrics`; they have no label, since the names of locks are without number.
+//! Names and durations only: no token, no owner, no password.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -9,15 +8,8 @@ use std::time::Duration;
 use tracing::Span;
 
 use crate::error::Error;
+use crate::metric::{count, reachable, record};
 use crate::name::Name;
-
-/// Counts `how_many` of what `metric` names.
-fn count(metric: &'static str, how_many: usize) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!(metric).increment(u64::try_from(how_many).unwrap_or(u64::MAX));
-    #[cfg(not(feature = "metrics"))]
-    let _ = (metric, how_many);
-}
 
 /// From the request to the grant or its refusal.
 pub(crate) fn acquire(name: &Name) -> Span {
@@ -47,6 +39,7 @@ pub(crate) fn release(name: &Name) -> Span {
 /// A task has a lock; in memory if the process held it already.
 pub(crate) fn acquired(name: &Name, fence: u64, waited: Duration) {
     tracing::debug!(lock = %name, fence, ?waited, "acquired");
+    record("tag_lock_acquire_seconds", waited);
     count("tag_lock_acquired_total", 1);
 }
 
@@ -56,10 +49,14 @@ pub(crate) fn refused(name: &Name, waited: Duration) {
     count("tag_lock_refused_total", 1);
 }
 
-/// A task waits for a lock that another process holds.
-pub(crate) fn waiting(name: &Name) {
-    tracing::debug!(lock = %name, "waiting for another process");
+/// An acquire has to wait: once for each.
+pub(crate) fn waits() {
     count("tag_lock_waits_total", 1);
+}
+
+/// This process says in the row that it waits.
+pub(crate) fn wished(name: &Name) {
+    tracing::debug!(lock = %name, "waiting for another process");
 }
 
 /// A lock passed to the next task of the process without a statement.
@@ -76,9 +73,9 @@ pub(crate) fn renewed(name: &Name, trusted_for: Duration) {
 /// Neither renewed nor lost: it is tried again. During an outage that is no news.
 pub(crate) fn renewal_failed(name: &Name, error: &Error, outage: bool) {
     if outage {
-        tracing::debug!(lock = %name, %error, "a renewal failed");
+        tracing::debug!(lock = %name, error = %error.in_full(), "a renewal failed");
     } else {
-        tracing::warn!(lock = %name, %error, "a renewal failed");
+        tracing::warn!(lock = %name, error = %error.in_full(), "a renewal failed");
     }
     count("tag_lock_renewal_failures_total", 1);
 }
@@ -95,13 +92,15 @@ pub(crate) fn released(name: &Name, held: Duration) {
 
 /// A release that nobody waits for did not succeed.
 pub(crate) fn release_failed(name: &Name, error: &Error) {
-    tracing::debug!(lock = %name, %error, "a dropped guard was not released");
+    tracing::debug!(lock = %name, error = %error.in_full(), "a dropped guard was not released");
     count("tag_lock_release_failures_total", 1);
 }
 
 /// A batch was answered.
 pub(crate) fn batch(rows: usize, took: Duration) {
     tracing::trace!(rows, ?took, "a batch was committed");
+    reachable(true);
+    record("tag_lock_commit_seconds", took);
     count("tag_lock_batches_total", 1);
     count("tag_lock_batch_rows_total", rows);
 }

@@ -9,9 +9,10 @@
 //! through a lane before; a purge leaves such rows alone. One that is there and was used lately is not changed for that: to the
 //! caller's snapshot it would be newer.
 //!
+//! Each call takes a connection that is in a transaction: a `&mut Transaction` of sqlx, or a connection on which the caller has
+//! begun one by hand. Elsewhere it would hold nothing, so it is refused there: [`Error::NoTransaction`].
+//!
 //! An answer is believed only if the row explains it: see [`Change`]. Each call sets the connection's `LAST_INSERT_ID()`.
-
-use std::sync::Arc;
 
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
@@ -23,11 +24,13 @@ use crate::counter::Counter;
 use crate::engine::request::Request;
 use crate::error::Error;
 use crate::lock::LockGuard;
+use crate::lock::registry::InVain;
 use crate::name::Name;
 use crate::sql::operation::{Operation, Touch};
 use crate::sql::row::RowKey;
 use crate::sql::server_error::{
-    CHECKREAD, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, QUERY_INTERRUPTED, STATEMENT_TIMEOUT, UNKNOWN_ERROR,
+    CHECKREAD, DEADLOCK, ERROR_DURING_COMMIT, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, NO_SUCH_SAVEPOINT,
+    QUERY_INTERRUPTED, STATEMENT_TIMEOUT, TRANSACTION_ROLLBACK_DURING_COMMIT, UNKNOWN_ERROR,
     code_of,
 };
 use crate::sql::transaction::{self, Change, Verdict};
@@ -53,8 +56,8 @@ impl LockGuard {
     /// Works under every isolation level; call it first in the transaction ([`Error::StaleSnapshot`]). A lease that was
     /// used so is not passed on in memory any more.
     ///
-    /// The connection must be in a transaction: outside one the verification ends with the statement. Its
-    /// `LAST_INSERT_ID()` changes, as with all of these calls.
+    /// `connection` is a `&mut Transaction` of sqlx, or a connection in a transaction. Its `LAST_INSERT_ID()` changes, as with
+    /// all of these calls.
     ///
     /// # Errors
     ///
@@ -62,6 +65,8 @@ impl LockGuard {
     /// `innodb_snapshot_isolation` under REPEATABLE READ, when the lease was renewed after the
     /// transaction's first read. [`Error::Busy`] if another transaction holds the lock's row.
     /// [`Error::Interrupted`] if the server undid the statement: nothing is known of the lock; roll back.
+    /// [`Error::RolledBack`] if it undid the whole transaction. [`Error::NoTransaction`] if the connection is in none: nothing
+    /// was changed.
     ///
     /// # Cancel safety
     ///
@@ -135,13 +140,12 @@ impl LockClient {
     /// waits for a lease to end as long as the client's request timeout, and for another transaction
     /// as long as the connection's `innodb_lock_wait_timeout`.
     ///
-    /// The connection must be in a transaction.
-    ///
     /// # Errors
     ///
     /// [`Error::Timeout`] when a lease holds the lock, or got it in the moment in which it was free;
     /// [`Error::Busy`] when a transaction holds it; [`Error::Interrupted`] when the server undid the statement: roll back,
-    /// and run the transaction again. [`Error::InvalidName`]; [`Error::StaleSnapshot`]; others as the server gives cause for.
+    /// and run the transaction again. [`Error::NoTransaction`] if the connection is in none; [`Error::InvalidName`];
+    /// [`Error::StaleSnapshot`]; others as the server gives cause for.
     ///
     /// # Cancel safety
     ///
@@ -162,7 +166,7 @@ impl LockClient {
             .await?
         {
             Some(lock) => Ok(lock),
-            None => Err(self.inner().timed_out(&key.name).await),
+            None => Err(self.inner().timed_out(&key.name, InVain::Held).await),
         }
     }
 
@@ -246,7 +250,7 @@ impl Inner {
         while !self.is_free(key, !waits).await? {
             waits = true;
             if end.has_passed() {
-                return Err(self.timed_out(&key.name).await);
+                return Err(self.timed_out(&key.name, InVain::Held).await);
             }
             // So that a process whose tasks pass the lock on in memory lets it go.
             if wanted.has_passed() {
@@ -283,8 +287,8 @@ impl Counter<'_> {
     ///
     /// [`Error::Overflow`], when nothing was changed; [`Error::Busy`] when another transaction holds the
     /// counter for too long, [`Error::Interrupted`] when the server undid the statement, or somebody has deleted the
-    /// counter's row: roll back, and run the transaction again; [`Error::InvalidName`], [`Error::StaleSnapshot`]; others as
-    /// the server gives cause for.
+    /// counter's row: roll back, and run the transaction again; [`Error::NoTransaction`] if the connection is in none: nothing
+    /// was changed; [`Error::InvalidName`], [`Error::StaleSnapshot`]; others as the server gives cause for.
     ///
     /// # Cancel safety
     ///
@@ -381,15 +385,22 @@ async fn execute(
 /// What the server's error means inside a transaction.
 fn explain(error: sqlx::Error, name: &Name) -> Error {
     let name = name.to_string();
-    let interrupted = |error| Error::Interrupted {
+    let interrupted = |error: sqlx::Error| Error::Interrupted {
         name: name.clone(),
-        source: Some(Arc::new(error)),
+        source: Some(error.into()),
     };
     match code_of(&error) {
+        Some(NO_SUCH_SAVEPOINT) => Error::NoTransaction { name },
         Some(LOCK_WAIT_TIMEOUT | LOCK_NOWAIT) => Error::Busy { name },
+        Some(DEADLOCK | TRANSACTION_ROLLBACK_DURING_COMMIT | ERROR_DURING_COMMIT) => {
+            Error::RolledBack {
+                name,
+                source: error.into(),
+            }
+        }
         Some(CHECKREAD) => Error::StaleSnapshot {
             name,
-            source: Arc::new(error),
+            source: error.into(),
         },
         Some(QUERY_INTERRUPTED | UNKNOWN_ERROR) => interrupted(error),
         Some(code) if STATEMENT_TIMEOUT.contains(&code) => interrupted(error),

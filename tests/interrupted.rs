@@ -8,16 +8,19 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "support/calls.rs"]
+mod calls;
 mod support;
 
 use std::time::{Duration, Instant};
 
+use calls::{CALLS, Call, Stage};
 use rand::Rng;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 use support::proxy::{Command, Fault, Proxy, once};
-use support::{TestDatabase, connect, is_mariadb, number, run};
-use tag_lock::{Error, LockClient, LockGuard};
+use support::{connect, is_mariadb, number, run};
+use tag_lock::Error;
 use tokio::sync::mpsc;
 
 const LEVELS: [&str; 4] = [
@@ -29,72 +32,6 @@ const LEVELS: [&str; 4] = [
 
 fn rounds() -> usize {
     std::env::var("TAG_LOCK_TEST_ROUNDS").map_or(1_400, |rounds| rounds.parse().expect("a number"))
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Call {
-    Verify,
-    Release,
-    Lock,
-    TryLock,
-    Add,
-    AddWithin,
-    Get,
-}
-
-const CALLS: [Call; 7] = [
-    Call::Verify,
-    Call::Release,
-    Call::Lock,
-    Call::TryLock,
-    Call::Add,
-    Call::AddWithin,
-    Call::Get,
-];
-
-/// A lease, a lock that nobody holds, and a counter that may rise by any number.
-struct Stage {
-    database: TestDatabase,
-    client: LockClient,
-    lease: LockGuard,
-}
-
-impl Stage {
-    async fn new() -> Self {
-        let database = TestDatabase::new().await;
-        let client = database.client().await;
-        let lease = client.lock("held").ttl(Duration::from_secs(3_600));
-        Self {
-            lease: lease.auto_renew(false).acquire().await.expect("acquires"),
-            client,
-            database,
-        }
-    }
-
-    /// Calls what would be granted. The counter's value, if it is known then.
-    async fn call(
-        &self,
-        call: Call,
-        connection: &mut MySqlConnection,
-    ) -> Result<Option<i64>, Error> {
-        let counter = self.client.counter("c");
-        match call {
-            Call::Verify => self.lease.verify_in(connection).await.map(|()| None),
-            Call::Release => self.lease.release_in(connection).await.map(|()| None),
-            Call::Lock => self.client.lock_in(connection, "free").await.map(|_| None),
-            Call::TryLock => {
-                let lock = self.client.try_lock_in(connection, "free").await?;
-                lock.expect("a lock that nobody holds is free");
-                Ok(None)
-            }
-            Call::Add => counter.add_in(connection, 1).await.map(Some),
-            Call::AddWithin => {
-                let value = counter.add_within_in(connection, 1, 0..).await?;
-                Ok(Some(value.expect("the sum is within the range")))
-            }
-            Call::Get => counter.get_in(connection).await.map(Some),
-        }
-    }
 }
 
 #[tokio::test]
@@ -184,7 +121,7 @@ struct Answers {
 }
 
 /// Calls, disturbed by `disturb` and at rest after `calm`, in transactions that commit what they add.
-async fn calls(
+async fn make_calls(
     mut disturb: impl AsyncFnMut(&mut MySqlConnection, &Answers),
     mut calm: impl AsyncFnMut(&mut MySqlConnection),
     stage: &Stage,
@@ -241,7 +178,7 @@ async fn killed_queries_are_no_answers() {
     let disturb =
         async |_: &mut MySqlConnection, _: &Answers| begin.send(()).await.expect("a killer");
     let calm = async |_: &mut MySqlConnection| end.recv().await.expect("a killer");
-    let answers = calls(disturb, calm, &stage, &mut connection).await;
+    let answers = make_calls(disturb, calm, &stage, &mut connection).await;
     println!("under KILL QUERY: {answers:?}");
     assert!(
         answers.granted > 0 && answers.interrupted > 0,
@@ -274,7 +211,7 @@ async fn statements_out_of_time_are_no_answers() {
     let calm = async |connection: &mut MySqlConnection| {
         surely(connection, "SET max_statement_time=0").await;
     };
-    let answers = calls(disturb, calm, &stage, &mut connection).await;
+    let answers = make_calls(disturb, calm, &stage, &mut connection).await;
     println!("under max_statement_time: {answers:?}");
     assert!(
         answers.granted > 0 && answers.interrupted > 0,

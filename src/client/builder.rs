@@ -13,6 +13,7 @@ use crate::engine::{Engine, EngineOptions};
 use crate::error::Error;
 use crate::lock::registry::Locks;
 use crate::lock::registry::in_use::InUse;
+use crate::metric;
 use crate::sql::session::Commit;
 use crate::timing::MAX_DURATION;
 use crate::touched::Touched;
@@ -147,6 +148,7 @@ impl LockClientBuilder {
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<LockClient, Error> {
         self.check()?;
+        metric::describe();
         // Wrong addresses and passwords are told here, not by the first request.
         let session = Session::open(&self.connect, Commit::Automatic, self.packet_timeout)
             .await

@@ -14,9 +14,10 @@ use crate::engine::session::Session;
 use crate::error::Error;
 use crate::inspect::{LockInfo, LockState};
 use crate::lock::LockGuard;
-use crate::lock::registry::Locks;
 use crate::lock::registry::in_use::InUse;
+use crate::lock::registry::{InVain, Locks};
 use crate::lock::terms::{Terms, Wait};
+use crate::metric;
 use crate::name::Name;
 use crate::sql::inspect;
 use crate::sql::session::Commit;
@@ -102,31 +103,38 @@ impl Inner {
     ) -> Result<Option<LockGuard>, Error> {
         let locks = &self.locks;
         let start = Moment::now();
-        let acquiring = locks.acquire(name.clone(), terms, wait);
+        let waiting = metric::Waiting::begin();
+        let acquiring = locks.acquire(&name, terms, wait);
         let acquiring = self.engine.driven(acquiring);
-        match acquiring.instrument(telemetry::acquire(&name)).await? {
-            Some(turn) => {
+        let acquired = acquiring.instrument(telemetry::acquire(&name)).await?;
+        drop(waiting);
+        match acquired {
+            Ok(turn) => {
+                turn.lease.hold.begin();
                 telemetry::acquired(&name, turn.fence, Moment::now().since(start));
                 Ok(Some(LockGuard::new(Arc::clone(locks), turn)))
             }
-            None => {
+            Err(why) => {
                 telemetry::refused(&name, Moment::now().since(start));
                 match wait {
                     Wait::Not => Ok(None),
-                    Wait::For(_) | Wait::Forever => Err(self.timed_out(&name).await),
+                    Wait::For(_) | Wait::Forever => Err(self.timed_out(&name, why).await),
                 }
             }
         }
     }
 
-    /// The error of a wait in vain: who is in the way is worth a look, but not an error of its own.
-    pub(crate) async fn timed_out(&self, name: &Name) -> Error {
+    /// The error of a wait in vain: who is in the way is worth a look. If there was no news of the lock before, it is an error that
+    /// there is none now.
+    pub(crate) async fn timed_out(&self, name: &Name, why: InVain) -> Error {
         let look = tokio::time::timeout(LOOK, self.inspect(name)).await;
-        let info = look
-            .ok()
-            .and_then(Result::ok)
-            .flatten()
-            .filter(|info| info.state != LockState::Free);
+        let info = match (look, why) {
+            (Ok(Ok(info)), _) => info,
+            (_, InVain::Held) => None,
+            (Ok(Err(error)), InVain::NoNews) => return error,
+            (Err(_), InVain::NoNews) => return Error::no_answer(),
+        };
+        let info = info.filter(|info| info.state != LockState::Free);
         Error::Timeout {
             name: name.to_string(),
             holder: info.as_ref().map(LockInfo::holder),

@@ -17,13 +17,14 @@ use super::gather::{self, MAX_ROWS};
 use super::group::Group;
 use super::link::{Link, Numbered, Sent};
 use super::outcome::{Answer, Outcome};
-use super::queue::{LaneQueue, Limits};
+use super::queue::LaneQueue;
 use super::request::Member;
 use super::session::no_answer;
 use super::settle::{Unsettled, settle};
 use super::shared::Shared;
 use super::stage::{Case, How, Next, Stage, Waits, next};
 use super::supervise::survives;
+use super::waiting::Limits;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
@@ -400,7 +401,7 @@ impl Lane {
                 self.shared.put([group], Some(self.waits));
             } else {
                 group.fail(&Error::NotMigrated {
-                    source: Arc::new(sqlx::Error::RowNotFound),
+                    source: sqlx::Error::RowNotFound.into(),
                 });
             }
         }

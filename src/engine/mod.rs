@@ -30,6 +30,7 @@ mod shared;
 mod shutdown;
 mod stage;
 pub(crate) mod supervise;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -240,7 +240,7 @@ impl<'c> LockRequest<'c> {
                 Err(error @ Error::LockLost { .. }) => Err(error),
                 // The work was done under the lock; that it is freed late is not its failure.
                 Err(error) => {
-                    tracing::warn!(lock = %name, %error, "a lock was not released");
+                    tracing::warn!(lock = %name, error = %error.in_full(), "a lock was not released");
                     Ok(result)
                 }
                 Ok(()) => Ok(result),

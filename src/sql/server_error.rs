@@ -30,6 +30,8 @@ pub(crate) const CHECKREAD: u16 = 1020;
 pub(crate) const QUERY_INTERRUPTED: u16 = 1317;
 /// MySQL: what else a joined `UPDATE` says that `KILL QUERY` hits. Its name is "unknown error".
 pub(crate) const UNKNOWN_ERROR: u16 = 1105;
+/// There is no such savepoint: the session is in no transaction.
+pub(crate) const NO_SUCH_SAVEPOINT: u16 = 1305;
 /// The table was altered between two statements.
 pub(crate) const TABLE_DEF_CHANGED: u16 = 1412;
 /// The lock table is full.

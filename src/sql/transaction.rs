@@ -14,6 +14,16 @@ use super::{FOREVER, NOW, NOW_MICROS, literal};
 use crate::mutant::{self, Mutant};
 use crate::token::Token;
 
+/// What each packet begins with: an error ([`NO_SUCH_SAVEPOINT`](super::server_error::NO_SUCH_SAVEPOINT)) where the session is in
+/// no transaction, so that nothing behind it runs.
+///
+/// Outside of a transaction a savepoint ends with its statement, and there is none to release. With `autocommit=0` the session
+/// always is in one. The savepoint is gone before the statement begins: savepoints of the caller's stay as they are, but for
+/// one of this name.
+/// (<https://dev.mysql.com/doc/refman/8.4/en/savepoint.html>)
+const IN_TRANSACTION: &str =
+    "SAVEPOINT tag_lock_in_transaction;RELEASE SAVEPOINT tag_lock_in_transaction;";
+
 /// What each statement begins with.
 ///
 /// From 11.6.2, MariaDB has `innodb_snapshot_isolation` on, and takes a SERIALIZABLE transaction's snapshot with its
@@ -49,7 +59,7 @@ impl Change {
     /// The beginning, with the number by which a refusal will be known.
     fn new() -> Self {
         Self {
-            sql: LOCKING.to_owned(),
+            sql: beginning(),
             refusal: rand::random_range(1..1 << 62),
         }
     }
@@ -72,6 +82,10 @@ impl Change {
             _ => Verdict::Unknown,
         }
     }
+}
+
+fn beginning() -> String {
+    [IN_TRANSACTION, LOCKING].concat()
 }
 
 fn address(sql: &mut String, name: &str, kind: Kind) {
@@ -210,7 +224,7 @@ pub(crate) fn add(name: &str, delta: i64, (low, high): (i64, i64), window: i64) 
 
 /// Reads a counter's value and holds its row until the transaction ends.
 pub(crate) fn get(name: &str) -> String {
-    let mut sql = String::from(LOCKING);
+    let mut sql = beginning();
     sql.push_str("SELECT IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) FROM t_tag_lock t");
     address(&mut sql, name, Kind::Counter);
     sql.push_str(" FOR UPDATE");

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::Locks;
 use crate::clock::{Moment, from_micros, micros};
 use crate::lock::terms::Terms;
+use crate::metric::Hold;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::timing::SLICE;
@@ -47,8 +48,8 @@ pub(crate) struct Lease {
     pub(crate) terms: Terms,
     /// When the packet was sent that brought the grant: trust and the longest hold count from here.
     pub(crate) granted: Moment,
-    /// When this process learned of it: the minimum hold counts from here.
-    answered: Moment,
+    /// When this process learned of it: the minimum hold and the turns of its tasks count from here.
+    pub(crate) answered: Moment,
     /// Microseconds of [`Moment`] until which the holder may trust it.
     trusted_until: AtomicI64,
     /// The fencing token of the current turn.
@@ -57,6 +58,8 @@ pub(crate) struct Lease {
     signal: Mutex<CancellationToken>,
     lost: AtomicBool,
     ended: AtomicBool,
+    /// A guard of it has reached its caller: from then on the minimum hold counts.
+    reached: AtomicBool,
     /// It ended by a release inside a caller's transaction.
     released: AtomicBool,
     /// By way, whether a renewal is on it.
@@ -69,6 +72,8 @@ pub(crate) struct Lease {
     next_look: AtomicI64,
     /// Its date with the keeper, in microseconds of [`Moment`].
     date: AtomicI64,
+    /// For metrics: whether a task has it.
+    pub(crate) hold: Hold,
 }
 
 impl Lease {
@@ -83,6 +88,7 @@ impl Lease {
     ) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let first = fence - u64::from(terms.block().saturating_sub(1));
+        let answered = Moment::now();
         let lease = Self {
             locks,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -91,18 +97,20 @@ impl Lease {
             fence,
             terms,
             granted: sent,
-            answered: Moment::now(),
+            answered,
             trusted_until: AtomicI64::new(0),
             turn: AtomicU64::new(first),
             signal: Mutex::default(),
             lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            reached: AtomicBool::new(false),
             released: AtomicBool::new(false),
             renewing: Default::default(),
             in_transaction: AtomicBool::new(false),
             wanted: AtomicBool::new(wanted),
-            next_look: AtomicI64::new(sent.after(SLICE).as_micros()),
+            next_look: AtomicI64::new(answered.after(SLICE).as_micros()),
             date: AtomicI64::new(0),
+            hold: Hold::default(),
         };
         let asked = micros(lease.terms.lease());
         lease.extend(sent, remaining.min(asked));
@@ -184,6 +192,7 @@ impl Lease {
         if self.ended.load(Ordering::Acquire) || self.lost.swap(true, Ordering::AcqRel) {
             return false;
         }
+        self.hold.end();
         self.lock_signal().cancel();
         true
     }
@@ -195,6 +204,7 @@ impl Lease {
     /// It was given back: no renewal, no signal from here on.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
+        self.hold.end();
     }
 
     pub(crate) fn note_release(&self) {
@@ -271,8 +281,16 @@ impl Lease {
         Some(micros(ttl))
     }
 
-    /// What is left of the minimum hold, in microseconds.
+    /// A guard of it is in its caller's hands.
+    pub(crate) fn reached_its_caller(&self) {
+        self.reached.store(true, Ordering::Release);
+    }
+
+    /// What is left of the minimum hold, in microseconds: nothing, if its caller went away before it had the guard.
     pub(crate) fn hold_left(&self) -> i64 {
+        if !self.reached.load(Ordering::Acquire) {
+            return 0;
+        }
         micros(self.answered.after(self.terms.hold_at_least).left())
     }
 }
