@@ -3,6 +3,7 @@
 //! Names and durations only: no token, no owner, no password.
 
 use std::fmt::Display;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use tracing::Span;
@@ -10,6 +11,17 @@ use tracing::Span;
 use crate::error::Error;
 use crate::metric::{count, reachable, record};
 use crate::name::Name;
+
+/// Tells an event. What takes it in is code of the application: a panic there undoes nothing here.
+macro_rules! tell {
+    ($level:ident: $($event:tt)+) => {
+        quietly(|| tracing::$level!($($event)+))
+    };
+}
+
+fn quietly(tell: impl FnOnce()) {
+    drop(std::panic::catch_unwind(AssertUnwindSafe(tell)));
+}
 
 /// From the request to the grant or its refusal.
 pub(crate) fn acquire(name: &Name) -> Span {
@@ -26,11 +38,6 @@ pub(crate) fn renew(name: &Name) -> Span {
     tracing::debug_span!("renew", lock = %name)
 }
 
-/// What follows from a loss.
-pub(crate) fn lose(name: &Name) -> Span {
-    tracing::debug_span!("lose", lock = %name)
-}
-
 /// While somebody waits for a release.
 pub(crate) fn release(name: &Name) -> Span {
     tracing::debug_span!("release", lock = %name)
@@ -38,14 +45,14 @@ pub(crate) fn release(name: &Name) -> Span {
 
 /// A task has a lock; in memory if the process held it already.
 pub(crate) fn acquired(name: &Name, fence: u64, waited: Duration) {
-    tracing::debug!(lock = %name, fence, ?waited, "acquired");
+    tell!(debug: lock = %name, fence, ?waited, "acquired");
     record("tag_lock_acquire_seconds", waited);
     count("tag_lock_acquired_total", 1);
 }
 
 /// A task did not get a lock.
 pub(crate) fn refused(name: &Name, waited: Duration) {
-    tracing::debug!(lock = %name, ?waited, "not acquired: it is held");
+    tell!(debug: lock = %name, ?waited, "not acquired: it is held");
     count("tag_lock_refused_total", 1);
 }
 
@@ -56,49 +63,52 @@ pub(crate) fn waits() {
 
 /// This process says in the row that it waits.
 pub(crate) fn wished(name: &Name) {
-    tracing::debug!(lock = %name, "waiting for another process");
+    tell!(debug: lock = %name, "waiting for another process");
 }
 
 /// A lock passed to the next task of the process without a statement.
 pub(crate) fn handed_on(name: &Name) {
-    tracing::trace!(lock = %name, "handed on in memory");
+    tell!(trace: lock = %name, "handed on in memory");
     count("tag_lock_handed_on_total", 1);
 }
 
 pub(crate) fn renewed(name: &Name, trusted_for: Duration) {
-    tracing::trace!(lock = %name, ?trusted_for, "renewed");
+    tell!(trace: lock = %name, ?trusted_for, "renewed");
     count("tag_lock_renewed_total", 1);
 }
 
 /// Neither renewed nor lost: it is tried again. During an outage that is no news.
 pub(crate) fn renewal_failed(name: &Name, error: &Error, outage: bool) {
     if outage {
-        tracing::debug!(lock = %name, error = %error.in_full(), "a renewal failed");
+        tell!(debug: lock = %name, error = %error.in_full(), "a renewal failed");
     } else {
-        tracing::warn!(lock = %name, error = %error.in_full(), "a renewal failed");
+        tell!(warn: lock = %name, error = %error.in_full(), "a renewal failed");
     }
     count("tag_lock_renewal_failures_total", 1);
 }
 
 pub(crate) fn lost(name: &Name, held: Duration) {
-    tracing::warn!(lock = %name, ?held, "a lease was lost");
+    quietly(|| {
+        let span = tracing::debug_span!("lose", lock = %name);
+        span.in_scope(|| tracing::warn!(lock = %name, ?held, "a lease was lost"));
+    });
     count("tag_lock_lost_total", 1);
 }
 
 pub(crate) fn released(name: &Name, held: Duration) {
-    tracing::debug!(lock = %name, ?held, "released");
+    tell!(debug: lock = %name, ?held, "released");
     count("tag_lock_released_total", 1);
 }
 
 /// A release that nobody waits for did not succeed.
 pub(crate) fn release_failed(name: &Name, error: &Error) {
-    tracing::debug!(lock = %name, error = %error.in_full(), "a dropped guard was not released");
+    tell!(debug: lock = %name, error = %error.in_full(), "a dropped guard was not released");
     count("tag_lock_release_failures_total", 1);
 }
 
 /// A batch was answered.
 pub(crate) fn batch(rows: usize, took: Duration) {
-    tracing::trace!(rows, ?took, "a batch was committed");
+    tell!(trace: rows, ?took, "a batch was committed");
     reachable(true);
     record("tag_lock_commit_seconds", took);
     count("tag_lock_batches_total", 1);
@@ -107,16 +117,16 @@ pub(crate) fn batch(rows: usize, took: Duration) {
 
 /// A batch met another transaction and runs again.
 pub(crate) fn conflict(error: &sqlx::Error) {
-    tracing::debug!(%error, "conflict; running the batch again");
+    tell!(debug: %error, "conflict; running the batch again");
     count("tag_lock_conflicts_total", 1);
 }
 
 /// The connection broke under a batch. During an outage that is no news.
 pub(crate) fn unknown_outcome(number: u64, error: &sqlx::Error, outage: bool) {
     if outage {
-        tracing::debug!(batch = number, %error, "a batch's outcome is unknown; settling it");
+        tell!(debug: batch = number, %error, "a batch's outcome is unknown; settling it");
     } else {
-        tracing::warn!(batch = number, %error, "a batch's outcome is unknown; settling it");
+        tell!(warn: batch = number, %error, "a batch's outcome is unknown; settling it");
     }
     count("tag_lock_unknown_outcomes_total", 1);
 }
@@ -124,7 +134,7 @@ pub(crate) fn unknown_outcome(number: u64, error: &sqlx::Error, outage: bool) {
 /// One of the client's tasks panicked, in a log writer perhaps: this must not do so again.
 pub(crate) fn panicked(task: &'static str) {
     let told = std::panic::catch_unwind(|| {
-        tracing::error!(task, "the task panicked; it goes on");
+        tell!(error: task, "the task panicked; it goes on");
     });
     drop(told);
 }
@@ -132,24 +142,24 @@ pub(crate) fn panicked(task: &'static str) {
 /// A client's end has taken too long.
 pub(crate) fn aborted() {
     let told = std::panic::catch_unwind(|| {
-        tracing::warn!("a task of the lock client did not end in time; it is aborted");
+        tell!(warn: "a task of the lock client did not end in time; it is aborted");
     });
     drop(told);
 }
 
 /// A settlement did not succeed.
 pub(crate) fn not_settled(number: u64, error: &sqlx::Error) {
-    tracing::debug!(batch = number, %error, "not settled yet; trying again");
+    tell!(debug: batch = number, %error, "not settled yet; trying again");
 }
 
 /// The server cannot be reached, or does not take writes: told once, however many attempts fail.
 pub(crate) fn outage_began(error: &dyn Display) {
-    tracing::warn!(%error, "an outage begins: the server cannot be reached; trying again until it can");
+    tell!(warn: %error, "an outage begins: the server cannot be reached; trying again until it can");
 }
 
 /// It can be reached again.
 pub(crate) fn outage_over(lasted: Duration, failures: u64) {
-    tracing::warn!(
+    tell!(warn:
         ?lasted,
         failures,
         "the outage is over: the server can be reached again"
@@ -158,6 +168,6 @@ pub(crate) fn outage_over(lasted: Duration, failures: u64) {
 
 /// An attempt to reach the server failed.
 pub(crate) fn offline(error: &dyn Display) {
-    tracing::debug!(%error, "the server was not reached; trying again");
+    tell!(debug: %error, "the server was not reached; trying again");
     count("tag_lock_connection_failures_total", 1);
 }

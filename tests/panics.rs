@@ -18,9 +18,11 @@ use support::proxy::Proxy;
 use support::{TestDatabase, connected, eventually, number};
 use tag_lock::{AtClose, Error, LockClient};
 use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 
 /// What is told, and what its writer cannot stand.
 #[derive(Clone, Default)]
@@ -45,6 +47,23 @@ impl Writer {
         told.panics_at = Some((text, times));
     }
 
+    fn take_in(&self, text: &str, level: Level) {
+        let mut told = self.told();
+        if level == Level::WARN {
+            told.warnings.push(text.to_owned());
+        }
+        if let Some((at, times)) = told.panics_at
+            && text.contains(at)
+        {
+            told.panicked += 1;
+            if told.panicked == times {
+                told.panics_at = None;
+            }
+            drop(told);
+            panic!("a writer of logs panics at {at:?}");
+        }
+    }
+
     /// Has panicked as often as it was to.
     async fn panicked(&self) {
         eventually("it panics", async || self.told().panics_at.is_none()).await;
@@ -59,27 +78,26 @@ impl Visit for Text {
     }
 }
 
-impl<S: Subscriber> Layer<S> for Writer {
+impl<S: Subscriber + for<'l> LookupSpan<'l>> Layer<S> for Writer {
+    fn on_new_span(&self, span: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        self.take_in(
+            &format!("new span {}", span.metadata().name()),
+            Level::TRACE,
+        );
+    }
+
+    fn on_enter(&self, span: &Id, context: Context<'_, S>) {
+        let name = context.span(span).unwrap().name();
+        self.take_in(&format!("enter {name}"), Level::TRACE);
+    }
+
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         if !event.metadata().target().starts_with("tag_lock") {
             return;
         }
         let mut text = Text(String::new());
         event.record(&mut text);
-        let mut told = self.told();
-        if *event.metadata().level() == Level::WARN {
-            told.warnings.push(text.0.clone());
-        }
-        if let Some((at, times)) = told.panics_at
-            && text.0.contains(at)
-        {
-            told.panicked += 1;
-            if told.panicked == times {
-                told.panics_at = None;
-            }
-            drop(told);
-            panic!("a writer of logs panics at {at:?}");
-        }
+        self.take_in(&text.0, *event.metadata().level());
     }
 }
 
@@ -102,9 +120,12 @@ async fn a_panic_ends_no_task_of_the_client() {
     let places = [
         ("a batch was committed", 1),
         ("a batch was committed", 3),
-        // In the callback of a renewal.
         ("renewed", 1),
         ("released", 1),
+        // In the keeper, and in the lane that has the answers of some of a batch.
+        ("new span renew", 1),
+        ("enter renew", 1),
+        ("enter renew", 3),
     ];
     for (at, times) in places {
         with_ttl(Duration::from_secs(3), async |ttl| {
@@ -156,6 +177,43 @@ async fn panics(at: &'static str, times: u32, ttl: Duration) {
     .await;
     let ended = client.close_within(AtClose::Release, Duration::from_secs(60));
     assert!(ended.await, "{at}");
+    database.remove().await;
+}
+
+/// A panic at what is told between a decision and what follows from it: whoever waits gets the lock all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_keeps_nobody_waiting() {
+    let _alone = ALONE.lock().await;
+    let database = TestDatabase::new().await;
+    let (client, other) = (database.client().await, database.client().await);
+    let waiter = |name: &'static str| {
+        let client = client.clone();
+        tokio::spawn(async move { client.lock(name).acquire().await.unwrap() })
+    };
+    let guard = other.lock("held elsewhere").acquire().await.unwrap();
+    WRITER.panic_at("waiting for another process", 1);
+    let waiting = waiter("held elsewhere");
+    WRITER.panicked().await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+
+    for (name, at) in [("lost", "a lease was lost"), ("lost too", "new span lose")] {
+        let ttl = Duration::from_secs(1);
+        let guard = client.lock(name).ttl(ttl).acquire().await.unwrap();
+        let waiting = waiter(name);
+        WRITER.panic_at(at, 1);
+        assert!(other.force_release(name).await.unwrap());
+        WRITER.panicked().await;
+        waiting.await.unwrap().release().await.unwrap();
+        assert!(!guard.is_held());
+    }
+
+    WRITER.panic_at("released", 1);
+    let guard = client.lock("dropped").acquire().await.unwrap();
+    let waiting = waiter("dropped");
+    drop(guard);
+    waiting.await.unwrap().release().await.unwrap();
+    WRITER.panicked().await;
     database.remove().await;
 }
 

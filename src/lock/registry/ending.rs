@@ -148,10 +148,8 @@ impl Locks {
         if !lease.lose() {
             return;
         }
-        telemetry::lose(&lease.name).in_scope(|| {
-            telemetry::lost(&lease.name, Moment::now().since(lease.granted));
-            self.move_on(lease);
-        });
+        telemetry::lost(&lease.name, Moment::now().since(lease.granted));
+        self.move_on(lease);
     }
 
     /// The lease is over while its guard is alive: the others ask the table.

@@ -174,6 +174,8 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     let Some(ttl) = lease.renewal(lease.terms.ttl) else {
         return;
     };
+    // First: whoever takes it in may panic, and then no renewal has begun.
+    let span = telemetry::renew(&lease.name);
     let Some(way) = lease.begin_renewal() else {
         return;
     };
@@ -184,7 +186,6 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     });
     let expires = lease.trusted_until();
     let (locks_again, kept) = (Arc::clone(locks), Arc::clone(lease));
-    let span = telemetry::renew(&lease.name);
     let reply = Reply::client(move |result| {
         kept.end_renewal(way);
         // Another one may have succeeded meanwhile.
