@@ -226,8 +226,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Error::LockLost`] if the lock was not ours any more: whatever it protected may have been
-    /// touched by somebody else. The new holder's lock is left alone. (A lease that ended by itself, and
-    /// that nobody has taken since, is still released with `Ok`.) [`Error::OutcomeUnknown`] if that
+    /// touched by somebody else. The new holder's lock is left alone. At once if [`lost`](Self::lost) has said so.
+    /// [`Error::OutcomeUnknown`] if that
     /// could not be found out in time; it still is in the background. Others as the server gives cause
     /// for: then the lock is free when its lease ends.
     ///

@@ -55,7 +55,8 @@ impl<'c> LockRequest<'c> {
         self
     }
 
-    /// How long [`acquire`](Self::acquire) waits for the lock. Defaults to waiting for ever.
+    /// How long [`acquire`](Self::acquire) waits for the lock. Defaults to waiting for ever. A wait that is shorter than an answer takes is
+    /// one attempt; that has a second.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -111,7 +112,8 @@ impl<'c> LockRequest<'c> {
     }
 
     /// What the lock is held for: shown by [`LockClient::inspect`](crate::LockClient::inspect), and in the error of those who
-    /// wait in vain. At most 255 characters. Defaults to nothing.
+    /// wait in vain. At most 255 characters. Defaults to nothing. While tasks of one process pass the lock on in memory, the
+    /// description of the one that took it from the table stays.
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = description.into();
         self
@@ -155,7 +157,8 @@ impl<'c> LockRequest<'c> {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when the lock was not free in time; [`Error::InvalidName`] and
+    /// [`Error::Timeout`] when the lock was seen held and was not free in time; [`Error::Unreachable`] when the server did not answer
+    /// in time; [`Error::InvalidName`] and
     /// [`Error::InvalidOption`] before anything is sent; others as the server gives cause for.
     ///
     /// # Cancel safety
@@ -173,8 +176,8 @@ impl<'c> LockRequest<'c> {
         }
     }
 
-    /// Acquires the lock if it is free; `None` if it is held. Does not wait for its holder; a release of this
-    /// process that is on its way is waited for.
+    /// Acquires the lock if it is free; `None` if it is held, or somebody who waits has it next. Does not wait for its holder; a
+    /// release of this process that is on its way is waited for, and so is the answer to another attempt of this process.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
