@@ -242,12 +242,13 @@ impl LockGuard {
         turn.disarm();
         Locks::end_turn(&self.locks, &self.lease, Some(told));
         let limit = self.lease.trusted_for() + self.locks.engine.answer_limit();
-        let waiting = tokio::time::timeout(limit, receiver);
+        let answer = async { receiver.await.map_err(|_| Error::Closed)? };
+        let waiting = tokio::time::timeout(limit, self.locks.engine.driven(answer));
         match waiting
             .instrument(telemetry::release(&self.lease.name))
             .await
         {
-            Ok(answer) => answer.map_err(|_| Error::Closed)?,
+            Ok(answer) => answer,
             Err(_) => Err(Error::OutcomeUnknown {
                 name: self.lease.name.to_string(),
             }),
