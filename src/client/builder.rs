@@ -16,6 +16,8 @@ use crate::sql::session::Commit;
 use crate::timing::MAX_DURATION;
 use crate::touched::Touched;
 
+/// What to do about a URL.
+pub(super) const URL: &str = "write mysql://user:password@host:port/database";
 /// The most lanes: there are a hundred stripes.
 const MAX_LANES: usize = 32;
 
@@ -123,6 +125,27 @@ impl LockClientBuilder {
         let account_limit = session.account_limit;
         // The lanes may need its place.
         drop(session);
+        Ok(self.start(account_limit))
+    }
+
+    /// As [`connect`](Self::connect), but without a look at the server: an application starts while its database is away, and
+    /// the client connects with its first request. That the address or the password is wrong is told by that, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for options that make no sense.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn connect_lazy(self) -> Result<LockClient, Error> {
+        self.check()?;
+        // The first connection tells.
+        Ok(self.start(0))
+    }
+
+    /// The client, of an account that may have so many connections; 0 if nothing limits them.
+    fn start(self, account_limit: i64) -> LockClient {
         // Exhaustive: a new option cannot be forgotten here.
         let Self {
             connect,
@@ -142,14 +165,14 @@ impl LockClientBuilder {
             request_limit: request_timeout,
         }));
         let locks = Locks::start(Arc::clone(&engine), &holder.unwrap_or_else(host_and_pid));
-        Ok(LockClient::new(Inner {
+        LockClient::new(Inner {
             engine,
             locks,
             connect,
             default_ttl,
             packet_timeout,
             touched: Touched::default(),
-        }))
+        })
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -159,6 +182,9 @@ impl LockClientBuilder {
                 reason: reason.to_owned(),
             })
         };
+        if self.connect.get_database().is_none_or(str::is_empty) {
+            return invalid("url", &format!("it names no database; {URL}"));
+        }
         if self.lanes == 0 || self.lanes > MAX_LANES {
             return invalid("lanes", "use 1 to 32");
         }

@@ -28,8 +28,9 @@ mod stage;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use sqlx::Row;
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use self::lane::Lane;
@@ -41,6 +42,7 @@ use self::shared::Shared;
 use self::stage::Waits;
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::sql::dialect::Dialect;
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
 use crate::timing::{LATE, LOCK_WAIT};
@@ -70,6 +72,7 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
     readings: mpsc::UnboundedSender<Reading>,
     capacity: Arc<Semaphore>,
+    dialect: OnceCell<Dialect>,
 }
 
 impl Engine {
@@ -92,6 +95,7 @@ impl Engine {
             shared,
             readings,
             capacity: Arc::new(Semaphore::new(CAPACITY)),
+            dialect: OnceCell::new(),
         }
     }
 
@@ -154,6 +158,17 @@ impl Engine {
             })
             .map_err(|_| Error::Closed)?;
         receiver.await.map_err(|_| Error::Closed)?
+    }
+
+    /// Which server it is: asked once.
+    pub(crate) async fn dialect(&self) -> Result<Dialect, Error> {
+        let ask = || async {
+            let rows = self.query("SELECT VERSION()".to_owned()).await?;
+            let row = rows.first().ok_or(Error::Closed)?;
+            let version: String = row.try_get_unchecked(0).map_err(Error::from_sqlx)?;
+            Ok(Dialect::of_version(&version))
+        };
+        self.dialect.get_or_try_init(ask).await.copied()
     }
 
     /// After how long a request that was sent has an answer, or an error that says why not.

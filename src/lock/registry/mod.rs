@@ -387,6 +387,18 @@ impl Locks {
         lease: &Arc<Lease>,
         told: Option<oneshot::Sender<Result<(), Error>>>,
     ) {
+        // A transaction that used the lease may be open: whoever waits is told that first, since it may be his own.
+        self.send_release(key, lease, told, !lease.was_in_transaction());
+    }
+
+    /// `queues`: it waits for a transaction that holds the row.
+    fn send_release(
+        self: &Arc<Self>,
+        key: Option<PlaceKey>,
+        lease: &Arc<Lease>,
+        told: Option<oneshot::Sender<Result<(), Error>>>,
+        queues: bool,
+    ) {
         if !mutant::on(Mutant::RenewalAfterRelease) {
             self.keeper.remove(lease);
         }
@@ -396,6 +408,7 @@ impl Locks {
             used: lease.current_turn(),
             hold: lease.hold_left(),
             level: lease.terms.owner.map(|_| rand::random()),
+            queues,
         });
         let expires = Moment::now()
             .after(lease.trusted_for())
@@ -404,6 +417,10 @@ impl Locks {
         let held = Moment::now().since(lease.granted);
         let ended = Arc::clone(lease);
         let reply = Reply::client(move |result| {
+            if !queues && matches!(&result, Ok(answer) if answer.outcome == Outcome::Busy) {
+                locks.release_is_busy(key, &ended, told);
+                return;
+            }
             let (wanted, fence) = match &result {
                 Ok(Answer {
                     outcome: Outcome::Released { fence, wanted },
@@ -452,6 +469,25 @@ impl Locks {
         if mutant::on(Mutant::RenewalAfterRelease) {
             keeper::renew(self, lease);
         }
+    }
+
+    /// A transaction holds the row of a lease that is to be released: that is told, and waited for behind the scenes.
+    fn release_is_busy(
+        self: &Arc<Self>,
+        key: Option<PlaceKey>,
+        lease: &Arc<Lease>,
+        told: Option<oneshot::Sender<Result<(), Error>>>,
+    ) {
+        if let Some(told) = told {
+            let name = lease.name.to_string();
+            // Who releases may have gone away.
+            drop(told.send(Err(Error::Busy { name })));
+        }
+        if let Some(key) = &key {
+            // A closed client has no places any more.
+            let _ = self.change(key, |place, _| place.release_is_busy());
+        }
+        self.send_release(key, lease, None, true);
     }
 
     /// Says in the row that this process waits for so long, so that its holder does not keep it in memory.

@@ -157,7 +157,12 @@ impl Place {
     /// A task wants the lock. `None`: it waits now; otherwise the waiter is given back, because it
     /// would have to wait and does not want to.
     pub(crate) fn enter(&mut self, waiter: Waiter, actions: &mut Vec<Action>) -> Option<Waiter> {
-        let taken = matches!(self.state, State::Held(_) | State::Asking { .. });
+        let taken = match self.state {
+            State::Held(_) | State::Asking { .. } => true,
+            // A transaction keeps it, for nobody knows how long.
+            State::Releasing => self.watch.busy,
+            State::Idle | State::Watching => false,
+        };
         if waiter.once && (taken || !self.waiters.is_empty()) {
             return Some(waiter);
         }
@@ -268,6 +273,7 @@ impl Place {
     fn give_back(&mut self, lease: Arc<Lease>, actions: &mut Vec<Action>) {
         lease.end();
         self.state = State::Releasing;
+        self.watch.busy = false;
         actions.push(Action::Release {
             lease,
             announce: true,
@@ -444,6 +450,14 @@ impl Place {
                 .waiters
                 .front()
                 .is_some_and(|waiter| waiter.terms == lease.terms)
+    }
+
+    /// The release waits for a transaction that holds the row.
+    pub(crate) fn release_is_busy(&mut self) {
+        if matches!(self.state, State::Releasing) {
+            self.watch.busy = true;
+            self.refuse_once();
+        }
     }
 
     /// The release is known. `wanted`: for how long another process is still known to wait; `fence`: as it is now, if the
