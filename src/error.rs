@@ -211,6 +211,13 @@ pub enum Error {
     /// The client was closed.
     #[error("the lock client is closed")]
     Closed,
+    /// The call came from another runtime than the one that connected the client, which runs the client's tasks: that one did not run
+    /// any for longer than the request's time limit. What was asked for may happen when it runs again.
+    #[error(
+        "the runtime that connected the lock client does not run its tasks: it is blocked, has ended, or nobody drives it; let it \
+         run, or connect with own_thread(true)"
+    )]
+    NotDriven,
     /// The server refused for a reason of its own.
     #[error("the server refused")]
     Database {
@@ -221,6 +228,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// The server was silent for as long as the caller had time.
+    pub(crate) fn no_answer() -> Self {
+        let source = std::io::Error::new(
+            std::io::ErrorKind::TimedOut,
+            "the server did not answer before the wait was over",
+        );
+        Self::Unreachable {
+            source: sqlx::Error::Io(source).into(),
+        }
+    }
+
     /// Whether the same call may succeed when it is made again, without anybody mending anything; and nothing was done by the
     /// first one. Inside of a transaction: when that is rolled back, and run again as a whole.
     ///
@@ -264,6 +282,7 @@ impl Error {
             | Self::OutcomeUnknown { .. }
             | Self::NoTransaction { .. }
             | Self::OperationMismatch { .. }
+            | Self::NotDriven
             | Self::Closed => false,
         }
     }
@@ -297,6 +316,7 @@ impl Error {
             | Self::Unreachable { .. }
             | Self::TooManyConnections { .. }
             | Self::OperationMismatch { .. }
+            | Self::NotDriven
             | Self::Closed
             | Self::Database { .. } => None,
         }
@@ -460,9 +480,10 @@ mod tests {
                 id: "id".to_owned(),
             },
             Error::Closed,
+            Error::NotDriven,
             Error::Database { source: said() },
         ];
-        let mut found = [false; 23];
+        let mut found = [false; 24];
         for error in &errors {
             let place = match error {
                 Error::InvalidName { .. } => 0,
@@ -487,11 +508,12 @@ mod tests {
                 Error::StaleSnapshot { .. } => 19,
                 Error::OperationMismatch { .. } => 20,
                 Error::Closed => 21,
-                Error::Database { .. } => 22,
+                Error::NotDriven => 22,
+                Error::Database { .. } => 23,
             };
             found[place] = true;
         }
-        assert_eq!(found, [true; 23]);
+        assert_eq!(found, [true; 24]);
         errors
     }
 
@@ -526,7 +548,10 @@ mod tests {
         for error in all() {
             let never = matches!(
                 error,
-                Error::OutcomeUnknown { .. } | Error::LockLost { .. } | Error::Closed
+                Error::OutcomeUnknown { .. }
+                    | Error::LockLost { .. }
+                    | Error::NotDriven
+                    | Error::Closed
             );
             assert!(!(never && error.is_retryable()), "{error:?}");
             assert!(!(error.is_hopeless() && error.is_retryable()), "{error:?}");

@@ -10,6 +10,7 @@ mod engine;
 mod error;
 mod inspect;
 mod lock;
+mod metric;
 mod mutant;
 mod name;
 mod purge;

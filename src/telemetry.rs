@@ -1,21 +1,26 @@
-//! What the client tells about itself: spans and events through `tracing`, counters through `metrics`.
+//! What the client tells about itself: spans and events through `tracing`, and what is measured with them ([`crate::metric`]).
 //!
-//! Names and durations only: no token, no owner, no password. The counters exist with the feature
-//! `metrics`; they have no label, since the names of locks are without number.
+//! Names and durations only: no token, no owner, no password.
 
+use std::fmt::Display;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use tracing::Span;
 
 use crate::error::Error;
+use crate::metric::{count, reachable, record};
 use crate::name::Name;
 
-/// Counts `how_many` of what `metric` names.
-fn count(metric: &'static str, how_many: usize) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!(metric).increment(u64::try_from(how_many).unwrap_or(u64::MAX));
-    #[cfg(not(feature = "metrics"))]
-    let _ = (metric, how_many);
+/// Tells an event. What takes it in is code of the application: a panic there undoes nothing here.
+macro_rules! tell {
+    ($level:ident: $($event:tt)+) => {
+        quietly(|| tracing::$level!($($event)+))
+    };
+}
+
+fn quietly(tell: impl FnOnce()) {
+    drop(std::panic::catch_unwind(AssertUnwindSafe(tell)));
 }
 
 /// From the request to the grant or its refusal.
@@ -33,11 +38,6 @@ pub(crate) fn renew(name: &Name) -> Span {
     tracing::debug_span!("renew", lock = %name)
 }
 
-/// What follows from a loss.
-pub(crate) fn lose(name: &Name) -> Span {
-    tracing::debug_span!("lose", lock = %name)
-}
-
 /// While somebody waits for a release.
 pub(crate) fn release(name: &Name) -> Span {
     tracing::debug_span!("release", lock = %name)
@@ -45,76 +45,129 @@ pub(crate) fn release(name: &Name) -> Span {
 
 /// A task has a lock; in memory if the process held it already.
 pub(crate) fn acquired(name: &Name, fence: u64, waited: Duration) {
-    tracing::debug!(lock = %name, fence, ?waited, "acquired");
+    tell!(debug: lock = %name, fence, ?waited, "acquired");
+    record("tag_lock_acquire_seconds", waited);
     count("tag_lock_acquired_total", 1);
 }
 
 /// A task did not get a lock.
 pub(crate) fn refused(name: &Name, waited: Duration) {
-    tracing::debug!(lock = %name, ?waited, "not acquired: it is held");
+    tell!(debug: lock = %name, ?waited, "not acquired: it is held");
     count("tag_lock_refused_total", 1);
 }
 
-/// A task waits for a lock that another process holds.
-pub(crate) fn waiting(name: &Name) {
-    tracing::debug!(lock = %name, "waiting for another process");
+/// An acquire has to wait: once for each.
+pub(crate) fn waits() {
     count("tag_lock_waits_total", 1);
+}
+
+/// This process says in the row that it waits.
+pub(crate) fn wished(name: &Name) {
+    tell!(debug: lock = %name, "waiting for another process");
 }
 
 /// A lock passed to the next task of the process without a statement.
 pub(crate) fn handed_on(name: &Name) {
-    tracing::trace!(lock = %name, "handed on in memory");
+    tell!(trace: lock = %name, "handed on in memory");
     count("tag_lock_handed_on_total", 1);
 }
 
 pub(crate) fn renewed(name: &Name, trusted_for: Duration) {
-    tracing::trace!(lock = %name, ?trusted_for, "renewed");
+    tell!(trace: lock = %name, ?trusted_for, "renewed");
     count("tag_lock_renewed_total", 1);
 }
 
-/// Neither renewed nor lost: it is tried again.
-pub(crate) fn renewal_failed(name: &Name, error: &Error) {
-    tracing::warn!(lock = %name, error = %error.in_full(), "a renewal failed");
+/// Neither renewed nor lost: it is tried again. During an outage that is no news.
+pub(crate) fn renewal_failed(name: &Name, error: &Error, outage: bool) {
+    if outage {
+        tell!(debug: lock = %name, error = %error.in_full(), "a renewal failed");
+    } else {
+        tell!(warn: lock = %name, error = %error.in_full(), "a renewal failed");
+    }
     count("tag_lock_renewal_failures_total", 1);
 }
 
 pub(crate) fn lost(name: &Name, held: Duration) {
-    tracing::warn!(lock = %name, ?held, "a lease was lost");
+    quietly(|| {
+        let span = tracing::debug_span!("lose", lock = %name);
+        span.in_scope(|| tracing::warn!(lock = %name, ?held, "a lease was lost"));
+    });
     count("tag_lock_lost_total", 1);
 }
 
 pub(crate) fn released(name: &Name, held: Duration) {
-    tracing::debug!(lock = %name, ?held, "released");
+    tell!(debug: lock = %name, ?held, "released");
     count("tag_lock_released_total", 1);
 }
 
 /// A release that nobody waits for did not succeed.
 pub(crate) fn release_failed(name: &Name, error: &Error) {
-    tracing::debug!(lock = %name, error = %error.in_full(), "a dropped guard was not released");
+    tell!(debug: lock = %name, error = %error.in_full(), "a dropped guard was not released");
     count("tag_lock_release_failures_total", 1);
 }
 
 /// A batch was answered.
 pub(crate) fn batch(rows: usize, took: Duration) {
-    tracing::trace!(rows, ?took, "a batch was committed");
+    tell!(trace: rows, ?took, "a batch was committed");
+    reachable(true);
+    record("tag_lock_commit_seconds", took);
     count("tag_lock_batches_total", 1);
     count("tag_lock_batch_rows_total", rows);
 }
 
 /// A batch met another transaction and runs again.
 pub(crate) fn conflict(error: &sqlx::Error) {
-    tracing::debug!(%error, "conflict; running the batch again");
+    tell!(debug: %error, "conflict; running the batch again");
     count("tag_lock_conflicts_total", 1);
 }
 
-/// The connection broke under a batch.
-pub(crate) fn unknown_outcome(number: u64, error: &sqlx::Error) {
-    tracing::warn!(batch = number, %error, "a batch's outcome is unknown; settling it");
+/// The connection broke under a batch. During an outage that is no news.
+pub(crate) fn unknown_outcome(number: u64, error: &sqlx::Error, outage: bool) {
+    if outage {
+        tell!(debug: batch = number, %error, "a batch's outcome is unknown; settling it");
+    } else {
+        tell!(warn: batch = number, %error, "a batch's outcome is unknown; settling it");
+    }
     count("tag_lock_unknown_outcomes_total", 1);
 }
 
-/// A lane could not be connected.
-pub(crate) fn offline(error: &Error) {
-    tracing::warn!(error = %error.in_full(), "no connection for a lane; trying again");
+/// One of the client's tasks panicked, in a log writer perhaps: this must not do so again.
+pub(crate) fn panicked(task: &'static str) {
+    let told = std::panic::catch_unwind(|| {
+        tell!(error: task, "the task panicked; it goes on");
+    });
+    drop(told);
+}
+
+/// A client's end has taken too long.
+pub(crate) fn aborted() {
+    let told = std::panic::catch_unwind(|| {
+        tell!(warn: "a task of the lock client did not end in time; it is aborted");
+    });
+    drop(told);
+}
+
+/// A settlement did not succeed.
+pub(crate) fn not_settled(number: u64, error: &sqlx::Error) {
+    tell!(debug: batch = number, %error, "not settled yet; trying again");
+}
+
+/// The server cannot be reached, or does not take writes: told once, however many attempts fail.
+pub(crate) fn outage_began(error: &dyn Display) {
+    tell!(warn: %error, "an outage begins: the server cannot be reached; trying again until it can");
+}
+
+/// It can be reached again.
+pub(crate) fn outage_over(lasted: Duration, failures: u64) {
+    tell!(warn:
+        ?lasted,
+        failures,
+        "the outage is over: the server can be reached again"
+    );
+}
+
+/// An attempt to reach the server failed.
+pub(crate) fn offline(error: &dyn Display) {
+    tell!(debug: %error, "the server was not reached; trying again");
     count("tag_lock_connection_failures_total", 1);
 }

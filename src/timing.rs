@@ -21,6 +21,8 @@ pub(crate) const REGISTRATION: Duration = Duration::from_secs(3_600);
 /// A purge takes the rows of lanes that nobody has used for so long.
 pub(crate) const LANE_AGE: Duration = Duration::from_secs(86_400);
 
+/// A request whose wait is over has an answer within this time of its question, or is told that there is none.
+pub(crate) const ANSWER: Duration = Duration::from_secs(1);
 /// How late a lane may be to say that a request's time is over.
 pub(crate) const LATE: Duration = Duration::from_secs(1);
 /// The pause between two looks at a row that a transaction holds, where connections are shared.
@@ -32,6 +34,8 @@ pub(crate) const LOOK: Duration = Duration::from_millis(100);
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How long whoever does not wait yet lets those go first that wait, after each release.
 pub(crate) const GIVE_WAY: Duration = Duration::from_millis(150);
+/// A server that answers no sooner is asked for a lock rather than looked at: a look and then an acquire would come too late.
+pub(crate) const FAR: Duration = Duration::from_millis(37);
 /// For how long a waiting process is known to wait.
 pub(crate) const WANT: Duration = Duration::from_secs(10);
 /// A wish is not repeated sooner.
@@ -49,6 +53,14 @@ const _: () = {
     assert!(
         longer(GIVE_WAY, LOOK),
         "whoever waits looks at least once while the others give way"
+    );
+    assert!(
+        !longer(FAR.saturating_mul(2), GIVE_WAY),
+        "who looks and then asks comes while the others give way"
+    );
+    assert!(
+        longer(ANSWER, LOOK.saturating_mul(5)),
+        "a lock that is looked at counts as seen"
     );
     assert!(
         longer(WANT, GIVE_WAY.saturating_mul(8)),

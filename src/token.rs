@@ -27,6 +27,12 @@ impl Token {
         token
     }
 
+    /// The first four bytes: the client it is from, or a mark of the owner.
+    pub(crate) fn client(&self) -> u32 {
+        let [a, b, c, d, ..] = self.0;
+        u32::from_be_bytes([a, b, c, d])
+    }
+
     /// The token that every process derives from the same text, an owner's id for instance: half of
     /// its SHA-256.
     pub(crate) fn of_text(text: &str) -> Self {

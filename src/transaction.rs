@@ -24,6 +24,7 @@ use crate::clock::{Moment, micros};
 use crate::counter::Counter;
 use crate::engine::request::Request;
 use crate::error::Error;
+use crate::lock::registry::InVain;
 use crate::lock::{LeaseView, LockGuard};
 use crate::name::Name;
 use crate::sql::operation::{Operation, Touch};
@@ -203,7 +204,7 @@ impl LockClient {
             .await?
         {
             Some(lock) => Ok(lock),
-            None => Err(self.inner().timed_out(&key.name).await),
+            None => Err(self.inner().timed_out(&key.name, InVain::Held).await),
         }
     }
 
@@ -288,7 +289,7 @@ impl Inner {
         while !self.is_free(key, !waits).await? {
             waits = true;
             if end.has_passed() {
-                return Err(self.timed_out(&key.name).await);
+                return Err(self.timed_out(&key.name, InVain::Held).await);
             }
             // So that a process whose tasks pass the lock on in memory lets it go.
             if wanted.has_passed() {

@@ -169,17 +169,39 @@ async fn clients_that_create_names_cost_others_no_lease() {
     database.remove().await;
 }
 
+/// The turns that others have with the lock `l`.
+#[derive(Clone, Default)]
+struct Turns {
+    over: Arc<AtomicBool>,
+    count: Arc<AtomicU64>,
+}
+
+impl Turns {
+    fn go_on(&self) -> bool {
+        !self.over.load(Relaxed)
+    }
+
+    /// One of them has it.
+    fn one_more(&self) {
+        self.count.fetch_add(1, Relaxed);
+    }
+
+    fn so_far(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+}
+
 /// How many turns of others passed while each of `waits` acquires waited; the median.
-async fn turns_of_others(client: &LockClient, turns: &AtomicU64, waits: usize) -> u64 {
+async fn turns_of_others(client: &LockClient, turns: &Turns, waits: usize) -> u64 {
     let mut passed = Vec::new();
     for _ in 0..waits {
-        let before = turns.load(Relaxed);
+        let before = turns.so_far();
         let guard = client.lock("l").acquire().await.unwrap();
-        passed.push(turns.load(Relaxed) - before);
+        passed.push(turns.so_far() - before);
         guard.release().await.unwrap();
         // Others have a turn, so that this one waits.
-        let after = turns.load(Relaxed);
-        while turns.load(Relaxed) == after {
+        let after = turns.so_far();
+        while turns.so_far() == after {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -188,95 +210,69 @@ async fn turns_of_others(client: &LockClient, turns: &AtomicU64, waits: usize) -
     passed[passed.len() / 2]
 }
 
-/// A quarter of an equal share: of five, each fifth turn would be one's own.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_acquire_has_its_share_beside_transactions() {
+/// An acquire that waits has at least a quarter of an equal share beside so many others, each of which plays with a client and
+/// a connection of its own until there is no going on.
+async fn a_waiting_acquire_has_its_share<F>(
+    others: u64,
+    play: impl Fn(LockClient, MySqlConnection, Turns) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
     let database = TestDatabase::new().await;
     let waiting = client(&database, 2).await;
-    waiting
-        .lock("l")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    let (stop, turns) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-    );
+    // The row is there.
+    drop(waiting.lock("l").try_acquire().await.unwrap());
+    let turns = Turns::default();
     let mut set = JoinSet::new();
-    for _ in 0..4 {
+    for _ in 0..others {
         let client = client(&database, 1).await;
-        let mut connection = database.connection().await;
-        let (stop, turns) = (Arc::clone(&stop), Arc::clone(&turns));
-        set.spawn(async move {
-            while !stop.load(Relaxed) {
-                let mut transaction = connection.begin().await.unwrap();
-                let locked = client.lock_in(&mut transaction, "l").await;
-                match locked {
-                    Ok(_) => {
-                        turns.fetch_add(1, Relaxed);
-                        tokio::time::sleep(Duration::from_millis(2)).await;
-                        transaction.commit().await.unwrap();
-                    }
-                    // A lease had the lock for the moment in which it was free.
-                    Err(Error::Timeout { .. } | Error::Busy { .. }) => {
-                        transaction.rollback().await.unwrap();
-                    }
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        });
+        set.spawn(play(client, database.connection().await, turns.clone()));
     }
     let median = turns_of_others(&waiting, &turns, 20).await;
-    stop.store(true, Relaxed);
+    turns.over.store(true, Relaxed);
     set.join_all().await;
+    let quarter = 4 * (others + 1);
     assert!(
-        median <= 20,
-        "a quarter of an equal share is each 20th turn, and it was each {median}th"
+        median <= quarter,
+        "a quarter of an equal share is each {quarter}th turn, and it was each {median}th"
     );
     database.remove().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_acquire_has_its_share_beside_those_who_try() {
-    let database = TestDatabase::new().await;
-    let waiting = client(&database, 2).await;
-    waiting
-        .lock("l")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    let (stop, turns) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-    );
-    let mut set = JoinSet::new();
-    for _ in 0..8 {
-        let client = client(&database, 1).await;
-        let (stop, turns) = (Arc::clone(&stop), Arc::clone(&turns));
-        set.spawn(async move {
-            while !stop.load(Relaxed) {
-                if let Some(guard) = client.lock("l").try_acquire().await.unwrap() {
-                    turns.fetch_add(1, Relaxed);
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                    guard.release().await.unwrap();
+async fn a_waiting_acquire_has_its_share_beside_transactions() {
+    a_waiting_acquire_has_its_share(4, |client, mut connection, turns| async move {
+        while turns.go_on() {
+            let mut transaction = connection.begin().await.unwrap();
+            match client.lock_in(&mut transaction, "l").await {
+                Ok(_) => {
+                    turns.one_more();
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    transaction.commit().await.unwrap();
                 }
+                // A lease had the lock for the moment in which it was free.
+                Err(Error::Timeout { .. } | Error::Busy { .. }) => {
+                    transaction.rollback().await.unwrap();
+                }
+                Err(error) => panic!("{error}"),
             }
-        });
-    }
-    let median = turns_of_others(&waiting, &turns, 20).await;
-    stop.store(true, Relaxed);
-    set.join_all().await;
-    assert!(
-        median <= 36,
-        "a quarter of an equal share is each 36th turn, and it was each {median}th"
-    );
-    database.remove().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_acquire_has_its_share_beside_those_who_try() {
+    a_waiting_acquire_has_its_share(8, |client, _, turns| async move {
+        while turns.go_on() {
+            if let Some(guard) = client.lock("l").try_acquire().await.unwrap() {
+                turns.one_more();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                guard.release().await.unwrap();
+            }
+        }
+    })
+    .await;
 }
 
 /// 64 tasks of each of the clients add to one counter, each time with a new id, and then once more with the same. How many packets

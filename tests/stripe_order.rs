@@ -246,6 +246,40 @@ async fn who_asks_in_vain_is_not_in_the_holders_way() {
     database.remove().await;
 }
 
+/// A crowd that locks the stripe and then the row, as packets do, leaves the row free for moments only. Whoever extends the lease stands
+/// in line for the stripe then.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_stands_in_line_where_its_row_is_locked_all_the_time() {
+    let database = TestDatabase::new().await;
+    let holder = one_lane(&database).await;
+    let guard = holder.lock("l").acquire().await.unwrap();
+    let mut crowd = JoinSet::new();
+    for _ in 0..8 {
+        let mut connection = database.connection().await;
+        crowd.spawn(async move {
+            let stripe = stripe_of("l");
+            let packet = format!(
+                "START TRANSACTION; \
+                 SELECT 1 FROM t_tag_lock WHERE lock_name='center_lock_{stripe:02}' AND kind=0 AND slot=0 FOR UPDATE; \
+                 SELECT 1 FROM t_tag_lock WHERE lock_name='l' AND kind=1 AND slot=0 FOR UPDATE; DO SLEEP(0.02); COMMIT"
+            );
+            loop {
+                run(&mut connection, &packet).await;
+            }
+        });
+    }
+    for round in 0..20 {
+        let extended = guard.extend(Duration::from_secs(60)).await;
+        assert!(extended.is_ok(), "round {round}: {extended:?}");
+    }
+    crowd.abort_all();
+    while let Some(ended) = crowd.join_next().await {
+        assert!(ended.unwrap_err().is_cancelled());
+    }
+    guard.release().await.unwrap();
+    database.remove().await;
+}
+
 fn stripe_of(name: &str) -> usize {
     crc32fast::hash(name.as_bytes()) as usize % STRIPES
 }

@@ -6,7 +6,7 @@
 //! - `scenarios/`: what they have to do;
 //! - `heat.rs`, `racer.rs`, `worker.rs`: the loops that are measured, in this process and in others;
 //! - `race.rs`, `stage.rs`, `status.rs`: rounds, and what the server counts;
-//! - `record.rs`, `table.rs`, `plot.rs`: the figures, as JSON, as a table, as a picture.
+//! - `record.rs`, `table.rs`, `plot.rs`, `summary.rs`: the figures, as JSON, as a table, as a picture of all and of four.
 
 #![allow(
     unreachable_pub,
@@ -35,6 +35,7 @@ mod scenarios;
 mod slice;
 mod stage;
 mod status;
+mod summary;
 mod table;
 mod tally;
 mod token;
@@ -96,6 +97,7 @@ async fn run(options: &Options) -> Result<()> {
     )?;
     // Before the race: it would be lost for a wrong path.
     let (mut json, mut picture) = (create(&options.json)?, create(&options.plot)?);
+    let mut summary = create(&options.summary)?;
     let results = race::run(&url, options).await?;
     println!("{}", results.server);
     table::print(&results.cells, &results.records);
@@ -106,6 +108,9 @@ async fn run(options: &Options) -> Result<()> {
     }
     if let Some(file) = &mut picture {
         file.write_all(plot::draw(&results).as_bytes())?;
+    }
+    if let Some(file) = &mut summary {
+        file.write_all(summary::draw(&results).as_bytes())?;
     }
     Ok(())
 }

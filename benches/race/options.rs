@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::scenarios::SCENARIOS;
 use crate::stage::Pace;
+use crate::summary;
 
 /// What `--help` prints.
 pub const USAGE: &str = "\
@@ -21,7 +22,13 @@ The account needs a database of its own, in which tables are dropped and created
     --seconds S         how long one measurement takes
     --json FILE         one JSON object for each line of the table
     --plot FILE.svg     a picture of the table
+    --summary FILE.svg  a picture of four cells; without --plot, --scenario and --contestant only they are raced
     --list              the scenarios and contestants
+
+Contestants: tag-lock (this library), tag-lock-every-stripe (the same, where each request takes its stripe as in the
+original design), article-v1 to -v3 (that design as it was published), unique-insert, for-update, optimistic (other
+tables), get-lock, distributed-lock-mysql (GET_LOCK), redis, redis-fsync, redlock, and floor-… (no locks: what the server
+can do).
 
 Cargo runs a benchmark in its package's directory: give absolute paths.";
 
@@ -42,6 +49,10 @@ pub struct Options {
     pub json: Option<PathBuf>,
     /// Where the picture goes.
     pub plot: Option<PathBuf>,
+    /// Where the picture of four cells goes.
+    pub summary: Option<PathBuf>,
+    /// Only the cells of that are raced.
+    pub only_summary: bool,
 }
 
 /// What to do.
@@ -69,7 +80,7 @@ pub fn parse(arguments: impl Iterator<Item = String>, known: &[&str]) -> Result<
     }
     let (mut quick, mut rounds, mut seconds) = (false, None, None);
     let (mut scenarios, mut contestants) = (Vec::new(), Vec::new());
-    let (mut json, mut plot) = (None, None);
+    let (mut json, mut plot, mut summary) = (None, None, None);
     while let Some(argument) = arguments.next() {
         let (name, inline) = match argument.split_once('=') {
             Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
@@ -95,6 +106,7 @@ pub fn parse(arguments: impl Iterator<Item = String>, known: &[&str]) -> Result<
             "--seconds" => seconds = Some(positive(&name, &value()?)?),
             "--json" => json = Some(PathBuf::from(value()?)),
             "--plot" => plot = Some(PathBuf::from(value()?)),
+            "--summary" => summary = Some(PathBuf::from(value()?)),
             _ => return Err(format!("unknown argument {name}; --help lists them")),
         }
     }
@@ -102,6 +114,11 @@ pub fn parse(arguments: impl Iterator<Item = String>, known: &[&str]) -> Result<
     let rounds = rounds.unwrap_or(if quick { 2 } else { 5 });
     let window =
         Duration::try_from_secs_f64(seconds).map_err(|error| format!("--seconds: {error}"))?;
+    let only_summary =
+        summary.is_some() && plot.is_none() && scenarios.is_empty() && contestants.is_empty();
+    if only_summary {
+        contestants = summary::contestants().map(str::to_owned).collect();
+    }
     if scenarios.is_empty() {
         scenarios = SCENARIOS.to_vec();
     }
@@ -125,6 +142,8 @@ pub fn parse(arguments: impl Iterator<Item = String>, known: &[&str]) -> Result<
         },
         json,
         plot,
+        summary,
+        only_summary,
     }))
 }
 

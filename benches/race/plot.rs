@@ -156,7 +156,7 @@ fn panel(body: &mut String, x: f64, y: f64, title: &str, times: bool, bars: &[Ba
 
 fn class(contestant: &str) -> &'static str {
     match contestant {
-        "tag-lock" => "own",
+        name if name.starts_with("tag-lock") => "own",
         name if name.starts_with("article") => "article",
         name if name.starts_with("redis") || name == "redlock" => "redis",
         name if name.starts_with("floor") => "floor",
@@ -174,6 +174,7 @@ fn short(value: f64) -> String {
     }
 }
 
-fn escape(text: &str) -> String {
+/// As the text of an element.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }

@@ -17,6 +17,7 @@ use crate::scenarios::{Cell, cells};
 use crate::slice::Slice;
 use crate::stage::Stage;
 use crate::status::Observer;
+use crate::summary;
 
 /// The server's connections that contestants leave free: the observer's, those that prepare, and other people's.
 const SPARE_CONNECTIONS: usize = 20;
@@ -28,6 +29,10 @@ const QUICK_BUDGET: Duration = Duration::from_secs(110);
 pub struct Results {
     /// The server's name and version.
     pub server: String,
+    /// The same of Redis, if there is one.
+    pub redis: Option<String>,
+    /// How often each contestant was to be measured in each cell.
+    pub rounds: usize,
     /// The cells.
     pub cells: Vec<Cell>,
     /// For each cell, a line for each contestant.
@@ -65,6 +70,7 @@ pub async fn run(url: &str, options: &Options) -> Result<Results> {
         .scenarios
         .iter()
         .flat_map(|name| cells(name, options.quick))
+        .filter(|cell| !options.only_summary || summary::shows(cell))
         .collect();
     let outcomes = rounds(stage, &cells, &roster, options).await;
 
@@ -92,6 +98,8 @@ pub async fn run(url: &str, options: &Options) -> Result<Results> {
     }
     Ok(Results {
         server,
+        redis: redis.version(),
+        rounds: options.rounds,
         cells,
         records,
     })

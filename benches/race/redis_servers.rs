@@ -42,6 +42,16 @@ impl RedisServers {
         Ok(servers)
     }
 
+    /// Their name and version, as the program tells it.
+    pub fn version(&self) -> Option<String> {
+        let output = Command::new(&self.program).arg("--version").output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let number = text
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("v="))?;
+        Some(format!("Redis {number}"))
+    }
+
     /// The new server's address; `None` when the program is missing.
     async fn launch(&mut self, name: &str, fsync: bool) -> Result<Option<String>> {
         let directory = self.directory.join(name);

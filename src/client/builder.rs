@@ -12,6 +12,8 @@ use crate::engine::session::Session;
 use crate::engine::{Engine, EngineOptions};
 use crate::error::Error;
 use crate::lock::registry::Locks;
+use crate::lock::registry::in_use::InUse;
+use crate::metric;
 use crate::sql::session::Commit;
 use crate::timing::MAX_DURATION;
 use crate::touched::Touched;
@@ -45,6 +47,7 @@ pub struct LockClientBuilder {
     default_ttl: Duration,
     packet_timeout: Duration,
     request_timeout: Duration,
+    own_thread: bool,
     holder: Option<String>,
 }
 
@@ -57,6 +60,7 @@ impl LockClientBuilder {
             default_ttl: Duration::from_secs(30),
             packet_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(10),
+            own_thread: false,
             holder: None,
         }
     }
@@ -95,6 +99,34 @@ impl LockClientBuilder {
         self
     }
 
+    /// Whether the client's tasks run on a thread of their own, with a runtime that runs nothing else. Defaults to false: then they run
+    /// on the runtime on which [`connect`](Self::connect) is called, and on no other.
+    ///
+    /// Without it, whatever blocks that runtime (a computation, a blocking call) for as long as a lease lasts costs the lease, and its
+    /// end costs all leases and ends the client. With it, leases are renewed whatever the callers' runtimes do, and the client may be
+    /// used from several of them, also one after the other, as tests and synchronous programs do. It costs each request that goes to the
+    /// server two changes of threads.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tag_lock::LockClient;
+    ///
+    /// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// let options = "mysql://user:password@localhost/shop".parse()?;
+    /// let guard = runtime.block_on(async {
+    ///     let locks = LockClient::builder(options).own_thread(true).connect().await?;
+    ///     locks.lock("report").acquire().await
+    /// })?;
+    /// // … blocking work for as long as it takes: the lease is renewed meanwhile …
+    /// runtime.block_on(guard.release())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn own_thread(mut self, own_thread: bool) -> Self {
+        self.own_thread = own_thread;
+        self
+    }
+
     /// Who this client is, for those who inspect its locks: at most 255 characters. Defaults to
     /// `host/pid`.
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
@@ -102,11 +134,11 @@ impl LockClientBuilder {
         self
     }
 
-    /// Connects.
+    /// Connects. The client belongs to the runtime on which this is called, unless it has its [own thread](Self::own_thread).
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for options that make no sense; otherwise as
+    /// [`Error::InvalidOption`] for options that make no sense, or if the thread cannot be started; otherwise as
     /// [`LockClient::connect`].
     ///
     /// # Panics
@@ -118,6 +150,7 @@ impl LockClientBuilder {
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<LockClient, Error> {
         self.check()?;
+        metric::describe();
         // Wrong addresses and passwords are told here, not by the first request.
         let session = Session::open(&self.connect, Commit::Automatic, self.packet_timeout)
             .await
@@ -125,7 +158,7 @@ impl LockClientBuilder {
         let account_limit = session.account_limit;
         // The lanes may need its place.
         drop(session);
-        Ok(self.start(account_limit))
+        self.start(account_limit)
     }
 
     /// As [`connect`](Self::connect), but without a look at the server: an application starts while its database is away, and
@@ -133,19 +166,20 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for options that make no sense.
+    /// [`Error::InvalidOption`] for options that make no sense, or if the [own thread](Self::own_thread) cannot be started.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub fn connect_lazy(self) -> Result<LockClient, Error> {
         self.check()?;
+        metric::describe();
         // The first connection tells.
-        Ok(self.start(0))
+        self.start(0)
     }
 
     /// The client, of an account that may have so many connections; 0 if nothing limits them.
-    fn start(self, account_limit: i64) -> LockClient {
+    fn start(self, account_limit: i64) -> Result<LockClient, Error> {
         // Exhaustive: a new option cannot be forgotten here.
         let Self {
             connect,
@@ -154,25 +188,29 @@ impl LockClientBuilder {
             default_ttl,
             packet_timeout,
             request_timeout,
+            own_thread,
             holder,
         } = self;
-        let engine = Arc::new(Engine::start(EngineOptions {
+        let engine = Engine::start(EngineOptions {
             connect: connect.clone(),
             account_limit,
             lanes,
             every_stripe: stripes == Stripes::EveryRequest,
             packet_limit: packet_timeout,
             request_limit: request_timeout,
-        }));
+            own_thread,
+        })?;
+        let engine = Arc::new(engine);
         let locks = Locks::start(Arc::clone(&engine), &holder.unwrap_or_else(host_and_pid));
-        LockClient::new(Inner {
+        Ok(LockClient::new(Inner {
+            _in_use: InUse::of(&locks),
             engine,
             locks,
             connect,
             default_ttl,
             packet_timeout,
             touched: Touched::default(),
-        })
+        }))
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::Row;
 use sqlx::mysql::MySqlConnectOptions;
 use tracing::Instrument;
 
@@ -13,8 +14,10 @@ use crate::engine::session::Session;
 use crate::error::Error;
 use crate::inspect::{LockInfo, LockState};
 use crate::lock::LockGuard;
-use crate::lock::registry::Locks;
+use crate::lock::registry::in_use::InUse;
+use crate::lock::registry::{InVain, Locks};
 use crate::lock::terms::{Terms, Wait};
+use crate::metric;
 use crate::name::Name;
 use crate::sql::inspect;
 use crate::sql::session::Commit;
@@ -25,6 +28,7 @@ use crate::touched::Touched;
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Inner {
+    pub(super) _in_use: Arc<InUse>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) connect: MySqlConnectOptions,
@@ -57,8 +61,34 @@ impl Inner {
         Ok(found.pop())
     }
 
-    pub(super) async fn show(&self, sql: String) -> Result<Vec<LockInfo>, Error> {
-        let rows = self.engine.query(sql).await?;
+    /// The locks that are taken, in the order of their names, behind `after`.
+    pub(super) async fn list(
+        &self,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<LockInfo>, Error> {
+        let mut found = Vec::new();
+        let mut after = after.map(str::to_owned);
+        loop {
+            let end = inspect::end_of_step(after.as_deref());
+            let end = self.engine.show(end).await?;
+            let end: Option<String> = end
+                .first()
+                .map(|row| row.try_get_unchecked(0))
+                .transpose()
+                .map_err(Error::from_sqlx)?;
+            let left = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+            let taken = inspect::taken(after.as_deref(), end.as_deref(), left);
+            found.extend(self.show(taken).await?);
+            if end.is_none() || found.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
+                return Ok(found);
+            }
+            after = end;
+        }
+    }
+
+    async fn show(&self, sql: String) -> Result<Vec<LockInfo>, Error> {
+        let rows = self.engine.show(sql).await?;
         rows.iter()
             .map(|row| LockInfo::from_row(row).map_err(Error::from_sqlx))
             .collect()
@@ -73,30 +103,38 @@ impl Inner {
     ) -> Result<Option<LockGuard>, Error> {
         let locks = &self.locks;
         let start = Moment::now();
-        let acquiring = locks.acquire(name.clone(), terms, wait);
-        match acquiring.instrument(telemetry::acquire(&name)).await? {
-            Some(turn) => {
+        let waiting = metric::Waiting::begin();
+        let acquiring = locks.acquire(&name, terms, wait);
+        let acquiring = self.engine.driven(acquiring);
+        let acquired = acquiring.instrument(telemetry::acquire(&name)).await?;
+        drop(waiting);
+        match acquired {
+            Ok(turn) => {
+                turn.lease.hold.begin();
                 telemetry::acquired(&name, turn.fence, Moment::now().since(start));
                 Ok(Some(LockGuard::new(Arc::clone(locks), turn)))
             }
-            None => {
+            Err(why) => {
                 telemetry::refused(&name, Moment::now().since(start));
                 match wait {
                     Wait::Not => Ok(None),
-                    Wait::For(_) | Wait::Forever => Err(self.timed_out(&name).await),
+                    Wait::For(_) | Wait::Forever => Err(self.timed_out(&name, why).await),
                 }
             }
         }
     }
 
-    /// The error of a wait in vain: who is in the way is worth a look, but not an error of its own.
-    pub(crate) async fn timed_out(&self, name: &Name) -> Error {
+    /// The error of a wait in vain: who is in the way is worth a look. If there was no news of the lock before, it is an error that
+    /// there is none now.
+    pub(crate) async fn timed_out(&self, name: &Name, why: InVain) -> Error {
         let look = tokio::time::timeout(LOOK, self.inspect(name)).await;
-        let info = look
-            .ok()
-            .and_then(Result::ok)
-            .flatten()
-            .filter(|info| info.state != LockState::Free);
+        let info = match (look, why) {
+            (Ok(Ok(info)), _) => info,
+            (_, InVain::Held) => None,
+            (Ok(Err(error)), InVain::NoNews) => return error,
+            (Err(_), InVain::NoNews) => return Error::no_answer(),
+        };
+        let info = info.filter(|info| info.state != LockState::Free);
         Error::Timeout {
             name: name.to_string(),
             holder: info.as_ref().map(LockInfo::holder),

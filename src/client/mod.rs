@@ -5,6 +5,7 @@ pub(crate) mod inner;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::mysql::MySqlConnectOptions;
 
@@ -17,17 +18,25 @@ use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::lock::LockRequest;
 use crate::name::Name;
-use crate::sql::inspect;
 use crate::sql::operation::{ForceRelease, Operation};
 use crate::sql::row::RowKey;
 use crate::token::Token;
 
 /// A client for locks and counters. Cheap to clone; all clones share their connections.
 ///
-/// It opens connections of its own, two for its lanes and one to read, and for moments a few more, never more than twice its
-/// lanes and twelve: an application whose pool is exhausted can still renew its locks. Where the account may have a few only
+/// It opens connections of its own: two for its lanes and one to read; when they are needed, and until they have idled for ten seconds,
+/// one for what people ask ([`inspect`](Self::inspect), [`list`](Self::list)), one for renewals whose lane does not answer, and up to four for
+/// requests that wait for locks; and for moments a few more. Never more than twice its lanes and twelve: an application whose pool is exhausted can still renew its locks. Where the account may have a few only
 /// (`max_user_connections`), it takes at most half of them, and where it gets fewer than it wants, its lanes share what they
 /// have: one is enough.
+///
+/// # Runtimes
+///
+/// A client belongs to the tokio runtime on which it was connected: its tasks, which send requests and renew leases, run there.
+/// When that runtime ends, the client ends with it, and its leases run out; while that runtime is blocked, or nobody drives it, nothing is
+/// sent and nothing is renewed. Calls may come from other runtimes: where the client's does not run its tasks, they end with
+/// [`Error::NotDriven`] a second or two after the request timeout. A call needs a runtime with a timer for its time limit.
+/// [`own_thread`](LockClientBuilder::own_thread) gives the client a thread and a runtime of its own, so that none of this matters.
 #[derive(Clone)]
 pub struct LockClient {
     inner: Arc<Inner>,
@@ -173,6 +182,9 @@ impl LockClient {
     /// The locks that are taken, in the server's order of their names, `limit` at a time; give the last
     /// name of a page as `after` of the next one.
     ///
+    /// There is no index of what is taken: it reads rows until it has found as many as it may give, ten thousand in a query, on a
+    /// connection that nobody waits for but those who list and inspect.
+    ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
     /// let mut after = None;
@@ -198,7 +210,7 @@ impl LockClient {
     ///
     /// It changes nothing.
     pub async fn list(&self, after: Option<&str>, limit: u32) -> Result<Vec<LockInfo>, Error> {
-        self.inner.show(inspect::taken(after, limit)).await
+        self.inner.list(after, limit).await
     }
 
     /// Frees a lock, whoever holds it: for operators. Whether it was taken: not if its lease had ended by itself. Its holder's lost signal
@@ -255,10 +267,17 @@ impl LockClient {
     }
 
     /// Ends the client: waiting acquires fail with [`Error::Closed`], what is held is released or kept
-    /// until its lease ends, what was queued is sent, what is unknown is settled. Then nothing of the client
-    /// runs any more, but for the timers of leases that were kept. While the server is away it waits for the packets in
-    /// flight and then for the request timeout, or for three packet timeouts if that is longer, and gives up what is not
-    /// done by then.
+    /// until its lease ends, what was queued is sent, what is unknown is settled. Then its connections are closed, and nothing of the
+    /// client runs any more, but for the timers of leases that were kept.
+    ///
+    /// It takes a bounded time, also while the server is away: the packets in flight have two packet timeouts and three seconds (they may
+    /// wait for locks), then the rest has the request timeout, or three packet timeouts if that is longer; what is not done by then is given
+    /// up. By default that is 28 s.
+    ///
+    /// All clones of the client end, once: whoever calls it again, on whatever clone, waits for the same end, and what the first call
+    /// says about held locks counts.
+    ///
+    /// Without it, a client ends in the same way, in the background, when its last clone, guard and call is gone.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) {
@@ -268,10 +287,41 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the rest to the background.
+    /// Dropping the future leaves the rest to the background; another call waits for it.
     pub async fn close(&self, held: AtClose) {
+        self.begin_to_close(held);
+        self.inner.engine.ended().await;
+    }
+
+    /// As [`close`](Self::close), but waits for `time` at most. True: all that was under way has come to its end, and nothing of the
+    /// client runs any more. False: it had not within this time, or was given up.
+    ///
+    /// Nothing is cut off when the time is over: the client goes on to end in the background, for as long as `close` would take, unless the
+    /// program ends. Another call waits further. With a `time` of zero it only begins, or asks how things stand.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) {
+    /// use std::time::Duration;
+    /// use tag_lock::AtClose;
+    ///
+    /// if !locks.close_within(AtClose::Release, Duration::from_secs(5)).await {
+    ///     eprintln!("some locks are free only when their leases end");
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`close`](Self::close).
+    pub async fn close_within(&self, held: AtClose, time: Duration) -> bool {
+        self.begin_to_close(held);
+        let ended = tokio::time::timeout(time, self.inner.engine.ended());
+        ended.await.unwrap_or(false)
+    }
+
+    fn begin_to_close(&self, held: AtClose) {
         self.inner.locks.close(held == AtClose::Release);
-        self.inner.engine.close().await;
+        self.inner.engine.shut_down();
     }
 
     pub(crate) fn inner(&self) -> &Inner {

@@ -2,9 +2,9 @@
 
 use tokio::sync::oneshot;
 
-use super::queue::{Limits, Waiting};
 use super::request::{Member, Reply, Request};
 use super::stage::Waits;
+use super::waiting::{Limits, Waiting};
 use crate::clock::Moment;
 use crate::cost::{allocations, at_most};
 use crate::name::Name;

@@ -2,24 +2,34 @@
 //!
 //! While a packet is in flight, requests queue and leave together with the next one; an idle lane sends at once. There are
 //! lanes of three kinds, by what their packets wait for ([`Waits`]): those that never wait have all that can be answered at once.
+//!
+//! One more lane rescues renewals: those whose own lane has not answered by their next date go over its connection. Each of its packets
+//! may take half of the time for which its leases can be trusted, so that there is time for one more.
+//!
+//! A panic does not end a lane: what it was at is in [`Lane::batch`], and is settled, or sent by the next packet.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::Backoff;
+use super::gather::{self, MAX_ROWS};
 use super::group::Group;
 use super::link::{Link, Numbered, Sent};
 use super::outcome::{Answer, Outcome};
-use super::queue::{LaneQueue, Limits};
+use super::queue::LaneQueue;
 use super::request::Member;
+use super::session::no_answer;
 use super::settle::{Unsettled, settle};
 use super::shared::Shared;
 use super::stage::{Case, How, Next, Stage, Waits, next};
+use super::supervise::survives;
+use super::waiting::Limits;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
-use crate::sql::packet::Mode;
+use crate::sql::operation::Operation;
+use crate::sql::packet::{Mode, RowOperation};
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::row::RowKey;
 use crate::sql::server_error::Meaning;
@@ -27,23 +37,18 @@ use crate::stripe::StripeSet;
 use crate::telemetry;
 use crate::timing::{IDLE, IDLE_WAITING, LOCK_WAIT, LOOK_AGAIN};
 
-/// The most rows of a batch: the reply stays below 64 KB.
-pub(crate) const MAX_ROWS: usize = 1_024;
 /// A batch that is undone this often in a row is halved each time: one of its operations may be the reason.
 const UNDONE: u32 = 8;
-
-/// After a batch of fewer requests a lane lets others run once before its next.
-const FEW: usize = 4;
-/// After others: how often in a row it lets others run without a new request. Some microseconds each time.
-const PATIENCE: u32 = 8;
-/// How often in all, however many come: nobody waits for those who come without an end.
-const MOST_PAUSES: u32 = 1_024;
 
 pub(crate) struct Lane {
     shared: Arc<Shared>,
     queue: Arc<LaneQueue>,
     waits: Waits,
+    /// It carries the renewals that others have not answered.
+    rescues: bool,
     link: Link,
+    /// What it is at. As soon as a packet's reply is there, those at the end are done with.
+    batch: Vec<Group>,
     connecting: Backoff,
     conflicts: Backoff,
     /// How often in a row a packet was undone for another reason than a lock that it waited for.
@@ -59,10 +64,13 @@ pub(crate) struct Lane {
 /// How an attempt to run a batch ended.
 enum Attempt {
     Done,
-    /// Run these again, after a pause that the conflict calls for.
-    Again(Vec<Group>),
-    Offline(Vec<Group>, Error),
+    /// Run what is left again, after a pause that the conflict calls for.
+    Again,
+    Offline(Error),
 }
+
+/// A packet has this much time, however short the trust is that is left.
+const SHORTEST: Duration = Duration::from_millis(20);
 
 impl Lane {
     pub(crate) fn new(shared: Arc<Shared>, queue: Arc<LaneQueue>, waits: Waits) -> Self {
@@ -78,6 +86,8 @@ impl Lane {
             shared,
             queue,
             waits,
+            rescues: false,
+            batch: Vec::new(),
             connecting: Backoff::connecting(),
             conflicts: Backoff::conflict(),
             undone: 0,
@@ -87,11 +97,49 @@ impl Lane {
         }
     }
 
+    /// The lane of renewals that others have not answered.
+    pub(crate) fn rescuing(shared: Arc<Shared>) -> Self {
+        let queue = Arc::clone(&shared.rescue);
+        let mut lane = Self::new(shared, queue, Waits::Never);
+        lane.rescues = true;
+        lane
+    }
+
     /// Runs until the queue is closed and empty.
     pub(crate) async fn run(mut self) {
+        let mut pauses = Backoff::connecting();
+        loop {
+            if survives("a lane", self.work()).await {
+                return;
+            }
+            self.recover();
+            tokio::time::sleep(pauses.delay()).await;
+        }
+    }
+
+    /// Goes on after a panic: what may have run is settled, and what has not runs again.
+    fn recover(&mut self) {
+        match self.link.under_way() {
+            Some(numbered) => self.settle(numbered),
+            None => {
+                self.link.give_up_identity();
+                let batch = std::mem::take(&mut self.batch);
+                self.shared.put(batch, Some(self.waits));
+            }
+        }
+        self.leave_rows();
+    }
+
+    /// It is done with its rows.
+    fn leave_rows(&mut self) {
+        self.queue.leave_rows(&self.rows);
+        self.rows.clear();
+    }
+
+    async fn work(&mut self) {
         let idle = match self.waits {
-            Waits::Never => IDLE,
-            Waits::ForStripe | Waits::ForRow => IDLE_WAITING,
+            Waits::Never if !self.rescues => IDLE,
+            _ => IDLE_WAITING,
         };
         let mut patience = 0;
         loop {
@@ -108,7 +156,7 @@ impl Lane {
                     }
                 }
                 // Where there were many, the first one is not alone.
-                self.gather(patience).await;
+                gather::gather(&self.queue, patience).await;
             }
             // Nobody keeps a connection that others need while he waits for a row: he has a look now and then.
             let shares = self.waits == Waits::ForRow && self.shared.pool.is_short();
@@ -125,21 +173,15 @@ impl Lane {
             if self.waits != Waits::Never {
                 self.rows = batch.iter().flat_map(Group::keys).cloned().collect();
             }
-            self.carry_out(batch).await;
-            self.queue.leave_rows(&self.rows);
-            self.rows.clear();
+            self.batch = batch;
+            self.carry_out().await;
+            self.leave_rows();
             if shares {
                 self.rest(LOOK_AGAIN).await;
             }
             let (left, _) = self.queue.filling();
-            patience = match answered {
-                // There is nobody to join, and to let others run wakes a thread.
-                0 | 1 if left == 0 => 0,
-                // With few of them, more pauses would cost more than they save.
-                few if few < FEW => 1,
-                _ => PATIENCE,
-            };
-            self.gather(patience).await;
+            patience = gather::patience(answered, left);
+            gather::gather(&self.queue, patience).await;
         }
     }
 
@@ -163,24 +205,8 @@ impl Lane {
         }
     }
 
-    /// Those who were answered may have more to ask: together they fill one batch, where the lane would otherwise
-    /// send one half after the other. Lets them run, for as long as they come.
-    async fn gather(&self, patience: u32) {
-        let (mut rows, mut before) = self.queue.filling();
-        let mut idle = 0;
-        for _ in 0..MOST_PAUSES {
-            if rows >= MAX_ROWS || idle >= patience {
-                return;
-            }
-            tokio::task::yield_now().await;
-            let (more, arrived) = self.queue.filling();
-            idle = if arrived > before { 0 } else { idle + 1 };
-            (rows, before) = (more, arrived);
-        }
-    }
-
     /// Runs the batch until each of its requests has an outcome or has moved elsewhere.
-    async fn carry_out(&mut self, mut batch: Vec<Group>) {
+    async fn carry_out(&mut self) {
         loop {
             let now = Moment::now();
             if self.waits != Waits::Never || self.link.cause.is_some() {
@@ -188,52 +214,63 @@ impl Lane {
                 self.queue
                     .expire(now, |key, member| self.too_late(key, member));
             }
-            batch.retain_mut(|group| {
-                for mut member in group.take_expired(now) {
-                    let answer = self.too_late(&group.key, &member);
-                    member.finish(answer);
-                }
-                !group.members.is_empty()
-            });
-            if batch.is_empty() {
+            self.drop_expired(now);
+            if self.batch.is_empty() {
                 return;
             }
-            let attempt = self.attempt(batch).await;
-            if !matches!(attempt, Attempt::Offline(..)) {
+            let attempt = self.attempt().await;
+            if !matches!(attempt, Attempt::Offline(_)) {
                 self.link.pass_on();
             }
             match attempt {
                 Attempt::Done => return,
-                Attempt::Again(groups) => {
+                Attempt::Again => {
                     let delay = self.conflicts.delay();
                     if self.waits != Waits::Never {
                         // What is waited for elsewhere may have its turn first.
-                        self.shared.put(groups, Some(self.waits));
+                        let batch = std::mem::take(&mut self.batch);
+                        self.shared.put(batch, Some(self.waits));
                         self.rest(delay).await;
                         return;
                     }
-                    batch = groups;
                     self.rest(delay).await;
                 }
-                Attempt::Offline(groups, cause) => {
-                    batch = groups;
+                Attempt::Offline(cause) => {
                     self.link.close();
                     if cause.is_hopeless() {
-                        for group in batch {
-                            group.fail(&cause);
-                        }
+                        self.fail(&cause);
                         return;
                     }
-                    telemetry::offline(&cause);
+                    self.shared.unreachable(&cause);
                     self.queue.expire(Moment::now(), |_, _| Err(cause.clone()));
                     self.link.cause = Some(cause);
                     // Whoever's time ends before is told on time.
-                    let ends = batch.iter().flat_map(|group| &group.members);
+                    let ends = self.batch.iter().flat_map(|group| &group.members);
                     let end = ends.map(|member| member.expires.left()).min();
                     let delay = self.connecting.delay();
                     tokio::time::sleep(end.map_or(delay, |end| delay.min(end))).await;
                 }
             }
+        }
+    }
+
+    /// Answers those of the batch that nobody wants any more.
+    fn drop_expired(&mut self, now: Moment) {
+        let mut expired = Vec::new();
+        for group in &mut self.batch {
+            let members = group.take_expired(now).into_iter();
+            expired.extend(members.map(|member| (group.key.clone(), member)));
+        }
+        self.batch.retain(|group| !group.members.is_empty());
+        for (key, mut member) in expired {
+            let answer = self.too_late(&key, &member);
+            member.finish(answer);
+        }
+    }
+
+    fn fail(&mut self, error: &Error) {
+        for group in self.batch.drain(..) {
+            group.fail(error);
         }
     }
 
@@ -254,37 +291,39 @@ impl Lane {
         }
     }
 
-    async fn attempt(&mut self, mut batch: Vec<Group>) -> Attempt {
+    async fn attempt(&mut self) -> Attempt {
         let mode = match self.waits {
             Waits::ForRow if !self.glance => Mode::Wait,
             _ => Mode::Skip,
         };
         // It waits for what the first needs. The others need the same, or it takes what it can get behind that.
-        let first = batch.first().map(Group::stripes).unwrap_or_default();
+        let first = self.batch.first().map(Group::stripes).unwrap_or_default();
         let waits = self.waits == Waits::ForStripe && !self.glance;
         if waits {
             // The one with which they came may have gone.
             let comes_before = |group: &mut Group| !group.stripes().without(first).is_behind(first);
-            let others: Vec<Group> = batch.extract_if(.., comes_before).collect();
+            let others: Vec<Group> = self.batch.extract_if(.., comes_before).collect();
             self.shared.put(others, Some(self.waits));
         }
         // All packets lock rows in one order.
-        batch.sort_by(Group::order);
-        let rows: Vec<_> = batch
+        self.batch.sort_by(Group::order);
+        let rows: Vec<_> = self
+            .batch
             .iter()
             .map(|group| group.row(waits && group.stripes().without(first).is_empty()))
             .collect();
-        match self.link.send(&rows, mode).await {
+        match self.send(&rows, mode).await {
             Sent::Ran { reply, late, sent } => {
+                self.shared.reached();
                 self.connecting.reset();
                 self.conflicts.reset();
                 self.undone = 0;
                 self.stuck &= self.glance;
-                self.conclude(batch, first, reply, late, sent).await;
+                self.conclude(first, reply, late, sent).await;
                 Attempt::Done
             }
             Sent::Unknown(numbered) => {
-                self.settle(batch, numbered);
+                self.settle(numbered);
                 Attempt::Done
             }
             Sent::RolledBack {
@@ -292,29 +331,42 @@ impl Lane {
                 error,
                 locked,
             } => {
-                for group in &mut batch {
+                for group in &mut self.batch {
                     // The others were not waited for.
                     group.course.locked |= locked && group.stripes().without(first).is_empty();
                 }
                 self.stuck |= locked;
-                self.rolled_back(batch, meaning, error, locked)
+                self.rolled_back(meaning, error, locked)
             }
-            Sent::Offline(error) => Attempt::Offline(batch, error),
+            Sent::Offline(error) => Attempt::Offline(error),
         }
+    }
+
+    async fn send(&mut self, rows: &[RowOperation], mode: Mode) -> Sent {
+        if !self.rescues {
+            return self.link.send(rows, mode).await;
+        }
+        let members = self.batch.iter().flat_map(|group| &group.members);
+        let trust = members.map(|member| member.expires.left()).min();
+        let trust = trust.unwrap_or_default().max(SHORTEST);
+        let most = self.shared.options.packet_limit;
+        self.link.set_limit((trust / 2).clamp(SHORTEST, most));
+        // To connect takes its time too.
+        let sending = tokio::time::timeout(trust, self.link.send(rows, mode)).await;
+        sending.unwrap_or_else(|_| {
+            // Renewals may be repeated, whatever became of these.
+            self.link.give_up_identity();
+            Sent::Offline(Error::from_sqlx(no_answer()))
+        })
     }
 
     /// Ends the groups of a batch that was committed, or sends them to where they can end.
     /// `first`: the stripes for which its packet waited, if it did.
-    async fn conclude(
-        &mut self,
-        batch: Vec<Group>,
-        first: StripeSet,
-        reply: Reply,
-        late: bool,
-        sent: Moment,
-    ) {
+    async fn conclude(&mut self, first: StripeSet, reply: Reply, late: bool, sent: Moment) {
         let mut look = Vec::new();
-        for (group, row) in batch.into_iter().zip(&reply.rows) {
+        // From the end, so that the others keep their positions in the packet.
+        while let Some(group) = self.batch.pop() {
+            let row = reply.rows.get(self.batch.len()).and_then(Option::as_ref);
             let waited =
                 self.waits != Waits::ForStripe || group.stripes().without(first).is_empty();
             let how = if self.glance || !waited {
@@ -322,23 +374,25 @@ impl Lane {
             } else {
                 How::Packet
             };
-            self.shared
-                .note_crowd(&group, row.as_ref(), reply.server_now);
-            let row = row.as_ref();
+            self.shared.note_crowd(&group, row, reply.server_now);
             let looked = self.proceed(group, row, how, late, sent);
             look.extend(looked);
         }
+        self.link.has_concluded();
         if look.is_empty() {
             return;
         }
         // What it is that speaks against them stands in the rows. They have changed nothing, and can run again.
-        let rows: Vec<_> = look.iter().map(|group| group.row(false)).collect();
+        self.batch = look;
+        let rows: Vec<_> = self.batch.iter().map(|group| group.row(false)).collect();
         let Some(reply) = self.link.read(&rows).await else {
-            self.shared.put(look, Some(self.waits));
+            let batch = std::mem::take(&mut self.batch);
+            self.shared.put(batch, Some(self.waits));
             return;
         };
-        for (group, row) in look.into_iter().zip(&reply.rows) {
-            let Some(mut group) = self.proceed(group, row.as_ref(), How::Look, late, sent) else {
+        while let Some(group) = self.batch.pop() {
+            let row = reply.rows.get(self.batch.len()).and_then(Option::as_ref);
+            let Some(mut group) = self.proceed(group, row, How::Look, late, sent) else {
                 continue;
             };
             if self.link.has_stripe(&group.key).await {
@@ -390,13 +444,7 @@ impl Lane {
     }
 
     /// The server refused the packet and has undone it.
-    fn rolled_back(
-        &mut self,
-        mut batch: Vec<Group>,
-        meaning: Meaning,
-        error: sqlx::Error,
-        locked: bool,
-    ) -> Attempt {
+    fn rolled_back(&mut self, meaning: Meaning, error: sqlx::Error, locked: bool) -> Attempt {
         match meaning {
             Meaning::Conflict => {
                 telemetry::conflict(&error);
@@ -405,44 +453,46 @@ impl Lane {
                     if self.undone >= UNDONE {
                         // Whoever's time ends is told why; and one of them may be the reason.
                         self.link.cause = Some(Error::from_sqlx(error));
-                        let rest = batch.split_off(batch.len().div_ceil(2));
+                        let rest = self.batch.split_off(self.batch.len().div_ceil(2));
                         self.shared.put(rest, Some(self.waits));
                     }
                 }
-                Attempt::Again(batch)
+                Attempt::Again
             }
-            Meaning::ReadOnly | Meaning::Gone => Attempt::Offline(batch, Error::from_sqlx(error)),
-            Meaning::Refused if batch.len() > 1 => {
+            Meaning::ReadOnly | Meaning::Gone => Attempt::Offline(Error::from_sqlx(error)),
+            Meaning::Refused if self.batch.len() > 1 => {
                 // One of them displeases the server: halve until it stands alone.
-                let rest = batch.split_off(batch.len() / 2);
+                let rest = self.batch.split_off(self.batch.len() / 2);
                 self.shared.put(rest, Some(self.waits));
-                Attempt::Again(batch)
+                Attempt::Again
             }
             Meaning::Hopeless | Meaning::Refused | Meaning::NumberUsed => {
-                let error = Error::from_sqlx(error);
-                for group in batch {
-                    group.fail(&error);
-                }
+                self.fail(&Error::from_sqlx(error));
                 Attempt::Done
             }
         }
     }
 
     /// Hands an unknown outcome to a task of its own, and goes on under a new identity.
-    fn settle(&mut self, batch: Vec<Group>, numbered: Numbered) {
+    fn settle(&mut self, numbered: Numbered) {
         self.link.give_up_identity();
+        let batch = std::mem::take(&mut self.batch);
         if mutant::on(Mutant::BlindRetry) {
             self.shared.put(batch, Some(self.waits));
             return;
         }
-        let unsettled = Unsettled {
-            lane: numbered.lane,
-            number: numbered.number,
-            batch,
-            sent: numbered.sent,
-        };
-        let shared = Arc::clone(&self.shared);
-        self.shared.spawn(settle(shared, unsettled));
+        let (renewals, batch): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .enumerate()
+            .partition(|(_, group)| matches!(group.operation, Operation::Renew(_)));
+        // Token, fence and status guard them: whatever became of these, they may be repeated, and no lease waits for the settlement.
+        let renewals = renewals.into_iter().map(|(_, group)| group);
+        self.shared.put(renewals, Some(self.waits));
+        if !batch.is_empty() {
+            let shared = Arc::clone(&self.shared);
+            self.shared
+                .spawn(settle(shared, Unsettled { numbered, batch }));
+        }
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Numbered {
     pub(super) lane: Token,
     pub(super) number: u64,
     pub(super) sent: Moment,
+    /// How many rows it has.
+    pub(super) rows: usize,
 }
 
 /// What became of a packet.
@@ -67,6 +69,8 @@ pub(super) struct Link {
     session: Option<Connection>,
     /// Kept when a connection is closed between two batches; not when a batch's outcome is unknown.
     registration: Option<Registration>,
+    /// A packet that was sent, as long as its outcome is unknown or not taken in.
+    under_way: Option<Numbered>,
     /// Why nothing goes through, as long as nothing does.
     pub(super) cause: Option<Error>,
     /// The longest packet that the server takes, once it has said so.
@@ -80,6 +84,7 @@ impl Link {
             limit,
             session: None,
             registration: None,
+            under_way: None,
             cause: None,
             max_packet: None,
         }
@@ -91,6 +96,21 @@ impl Link {
 
     pub(super) fn close(&mut self) {
         self.session = None;
+    }
+
+    /// How long a packet may take from now on.
+    pub(super) fn set_limit(&mut self, limit: Duration) {
+        self.limit = limit;
+    }
+
+    /// The packet that may have run, and of which its lane has not taken in what became of it.
+    pub(super) fn under_way(&self) -> Option<Numbered> {
+        self.under_way
+    }
+
+    /// What the packet came to has been taken in.
+    pub(super) fn has_concluded(&mut self) {
+        self.under_way = None;
     }
 
     /// How many bytes a packet may be estimated at.
@@ -125,7 +145,14 @@ impl Link {
         let packet = packet::write(&batch, session.dialect, &mut session.prepared);
         let sent = Moment::now();
         registration.last_used = sent;
-        let unknown = Sent::Unknown(Numbered { lane, number, sent });
+        let numbered = Numbered {
+            lane,
+            number,
+            sent,
+            rows: rows.len(),
+        };
+        self.under_way = Some(numbered);
+        let unknown = Sent::Unknown(numbered);
         match session.packet(packet).await {
             Ok(text) => {
                 registration.number = number;
@@ -152,10 +179,11 @@ impl Link {
             }) => {
                 // By this batch itself, if a server took back a commit that its cluster has kept; otherwise the
                 // settlement says that it never ran.
-                telemetry::unknown_outcome(number, &error);
+                telemetry::unknown_outcome(number, &error, false);
                 unknown
             }
             Err(Failure::RolledBack { meaning, error }) => {
+                self.under_way = None;
                 let waited = code_of(&error) == Some(LOCK_WAIT_TIMEOUT);
                 if waited {
                     self.cause = self.find_obstacle(lane).await;
@@ -172,7 +200,7 @@ impl Link {
                 }
             }
             Err(Failure::Unknown(error)) => {
-                telemetry::unknown_outcome(number, &error);
+                telemetry::unknown_outcome(number, &error, self.shared.outage.is_on());
                 self.cause = Some(Error::from_sqlx(error));
                 unknown
             }
@@ -183,6 +211,7 @@ impl Link {
     pub(super) fn give_up_identity(&mut self) {
         self.session = None;
         self.registration = None;
+        self.under_way = None;
     }
 
     /// Reads rows as they are, without a lock; `None` if that failed, and with it the connection.
@@ -261,6 +290,7 @@ impl Link {
                 none.insert(given.map_err(Error::from_sqlx)?)
             }
         };
+        session.limit = self.limit;
         self.max_packet = Some(session.max_packet);
         if self.registration.is_none() {
             // Acknowledged before the first batch is sent.

@@ -7,11 +7,15 @@
 pub(crate) mod backoff;
 #[cfg(test)]
 mod cost;
+mod driven;
+mod gather;
 mod group;
 mod lane;
 mod line;
 mod link;
+mod outage;
 pub(crate) mod outcome;
+mod own_thread;
 mod pending;
 mod pool;
 #[cfg(test)]
@@ -23,15 +27,20 @@ mod server_clock;
 pub(crate) mod session;
 mod settle;
 mod shared;
+mod shutdown;
 mod stage;
+pub(crate) mod supervise;
+mod waiting;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use self::lane::Lane;
 use self::outcome::Answer;
@@ -40,12 +49,13 @@ use self::reader::{Look, Reading};
 use self::request::{Member, Reply, Request};
 use self::shared::Shared;
 use self::stage::Waits;
+use self::supervise::supervise;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::sql::dialect::Dialect;
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
-use crate::timing::{LATE, LOCK_WAIT};
+use crate::timing::{IDLE_WAITING, LATE, LOCK_WAIT};
 
 /// How many connections may wait for stripes, and how many for rows.
 const WAITING: usize = 2;
@@ -65,20 +75,34 @@ pub(crate) struct EngineOptions {
     pub(crate) packet_limit: Duration,
     /// How long a request may take, all attempts together.
     pub(crate) request_limit: Duration,
+    /// Its tasks run on a thread of their own.
+    pub(crate) own_thread: bool,
 }
 
 /// The engine of one client.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
     readings: mpsc::UnboundedSender<Reading>,
+    /// What people ask.
+    questions: mpsc::UnboundedSender<Reading>,
     capacity: Arc<Semaphore>,
     dialect: OnceCell<Dialect>,
 }
 
 impl Engine {
-    /// Starts the lanes on the current runtime.
-    pub(crate) fn start(options: EngineOptions) -> Self {
-        let shared = Arc::new(Shared::new(options));
+    /// Starts the lanes, on the current runtime or on a thread of their own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] if there can be no such thread.
+    pub(crate) fn start(options: EngineOptions) -> Result<Self, Error> {
+        let ended = CancellationToken::new();
+        let runtime = if options.own_thread {
+            own_thread::start(ended.clone())?
+        } else {
+            Handle::current()
+        };
+        let shared = Arc::new(Shared::new(options, runtime, ended));
         let lane = |queue: &Arc<LaneQueue>, waits| {
             Lane::new(Arc::clone(&shared), Arc::clone(queue), waits).run()
         };
@@ -89,31 +113,49 @@ impl Engine {
             shared.spawn(lane(&shared.stripes, Waits::ForStripe));
             shared.spawn(lane(&shared.rows, Waits::ForRow));
         }
-        let (readings, receiver) = mpsc::unbounded_channel();
-        shared.spawn_helper(reader::read(Arc::clone(&shared), receiver));
-        Self {
-            shared,
-            readings,
+        shared.spawn(Lane::rescuing(Arc::clone(&shared)).run());
+        let reader = |idle| {
+            let (readings, receiver) = mpsc::unbounded_channel();
+            let (shared_too, receiver) = (Arc::clone(&shared), Arc::new(Mutex::new(receiver)));
+            let closed = shared.closed.clone();
+            let read = move || reader::read(Arc::clone(&shared_too), Arc::clone(&receiver), idle);
+            let reads = supervise("a reader", read);
+            // Whatever it is at: nobody asks any more.
+            shared.spawn_helper(async move {
+                let _ = closed.run_until_cancelled(reads).await;
+            });
+            readings
+        };
+        Ok(Self {
+            readings: reader(None),
+            questions: reader(Some(IDLE_WAITING)),
             capacity: Arc::new(Semaphore::new(CAPACITY)),
             dialect: OnceCell::new(),
-        }
+            shared,
+        })
+    }
+
+    /// Runs a task of the client's for as long as the client lives: after a panic anew.
+    pub(crate) fn keep_running<F>(
+        &self,
+        task: &'static str,
+        work: impl FnMut() -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.shared.spawn_helper(supervise(task, work));
     }
 
     /// Hands a request to its lane. Never waits; the reply comes from the lane.
     pub(crate) fn submit(&self, key: RowKey, request: Request, expires: Moment, reply: Reply) {
-        self.push(key, request, expires, reply, None);
+        let member = Member::new(request, expires, Some(reply));
+        self.shared.push(key, member);
     }
 
-    fn push(
-        &self,
-        key: RowKey,
-        request: Request,
-        expires: Moment,
-        reply: Reply,
-        place: Option<OwnedSemaphorePermit>,
-    ) {
+    /// The same for a renewal whose lane does not answer: it goes over a connection that is there for such.
+    pub(crate) fn rescue(&self, key: RowKey, request: Request, expires: Moment, reply: Reply) {
         let mut member = Member::new(request, expires, Some(reply));
-        member.place = place;
+        member.course.rescue = true;
         self.shared.push(key, member);
     }
 
@@ -126,38 +168,88 @@ impl Engine {
         let (sender, receiver) = oneshot::channel();
         let expires = Moment::now().after(self.shared.options.request_limit);
         let name = key.name.clone();
-        self.push(key, request, expires, Reply::Caller(sender), Some(place));
+        let mut member = Member::new(request, expires, Some(Reply::Caller(sender)));
+        member.place = Some(place);
+        self.shared.push(key, member);
         // Aborted on its way: with its runtime, or by a client that could not wait any longer.
-        receiver.await.unwrap_or_else(|_| {
-            let name = name.to_string();
-            Err(Error::OutcomeUnknown { name })
-        })
+        let answer = async {
+            receiver.await.unwrap_or_else(|_| {
+                let name = name.to_string();
+                Err(Error::OutcomeUnknown { name })
+            })
+        };
+        self.driven(answer).await
     }
 
     /// Reads rows as they are, without a lock.
     pub(crate) async fn look(&self, keys: Vec<RowKey>) -> Result<Vec<Option<RowState>>, Error> {
-        let (reply, receiver) = oneshot::channel();
-        self.readings
-            .send(Reading::Look(Look {
-                keys,
-                end: Moment::now().after(self.shared.options.request_limit),
-                reply,
-            }))
-            .map_err(|_| Error::Closed)?;
-        receiver.await.map_err(|_| Error::Closed)?
+        let end = self.end();
+        self.read(&self.readings, end, |reply| {
+            let keys = keys.clone();
+            Reading::Look(Look { keys, end, reply })
+        })
+        .await
     }
 
-    /// All rows of a query that changes nothing.
+    /// All rows of a query that changes nothing, and that is answered at once.
     pub(crate) async fn query(&self, sql: String) -> Result<Vec<MySqlRow>, Error> {
-        let (reply, receiver) = oneshot::channel();
-        self.readings
-            .send(Reading::Query {
-                sql,
-                end: Moment::now().after(self.shared.options.request_limit),
-                reply,
-            })
-            .map_err(|_| Error::Closed)?;
-        receiver.await.map_err(|_| Error::Closed)?
+        self.ask(&self.readings, sql).await
+    }
+
+    /// All rows of a query for people, which may take its time: it has another connection.
+    pub(crate) async fn show(&self, sql: String) -> Result<Vec<MySqlRow>, Error> {
+        self.ask(&self.questions, sql).await
+    }
+
+    async fn ask(
+        &self,
+        readings: &mpsc::UnboundedSender<Reading>,
+        sql: String,
+    ) -> Result<Vec<MySqlRow>, Error> {
+        let end = self.end();
+        self.read(readings, end, |reply| {
+            let sql = sql.clone();
+            Reading::Query { sql, end, reply }
+        })
+        .await
+    }
+
+    fn end(&self) -> Moment {
+        Moment::now().after(self.shared.options.request_limit)
+    }
+
+    async fn read<T>(
+        &self,
+        readings: &mpsc::UnboundedSender<Reading>,
+        end: Moment,
+        reading: impl Fn(oneshot::Sender<Result<T, Error>>) -> Reading,
+    ) -> Result<T, Error> {
+        let answer = async {
+            loop {
+                let (reply, receiver) = oneshot::channel();
+                let sent = readings.send(reading(reply));
+                sent.map_err(|_| Error::Closed)?;
+                match receiver.await {
+                    Ok(answer) => return answer,
+                    // The reader has panicked and reads on: a read can be repeated.
+                    Err(_) if !end.has_passed() && !self.shared.closed.is_cancelled() => {}
+                    Err(_) => return Err(Error::Closed),
+                }
+            }
+        };
+        self.driven(answer).await
+    }
+
+    /// Awaits a call that tasks of the client answer, on whatever runtime the caller is.
+    pub(crate) async fn driven<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        if self.shared.options.own_thread {
+            return call.await;
+        }
+        let pause = self.shared.options.request_limit + LATE;
+        driven::driven(&self.shared.runtime, pause, call).await
     }
 
     /// Which server it is: asked once.
@@ -182,6 +274,11 @@ impl Engine {
         self.shared.options.request_limit
     }
 
+    /// Whether the server cannot be reached, as far as is known.
+    pub(crate) fn is_out(&self) -> bool {
+        self.shared.outage.is_on()
+    }
+
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
         &self.shared.runtime
     }
@@ -191,39 +288,23 @@ impl Engine {
         self.shared.clock.steps()
     }
 
-    /// Takes no more requests, and waits until those that came before have ended.
-    pub(crate) async fn close(&self) {
-        self.shared.closing.cancel();
-        self.shared.close();
-        // Time for the packets in flight, which may wait for locks; then for a settlement: to connect, to settle, to read; and
-        // then for a release that follows.
-        let options = &self.shared.options;
-        let settled = options.request_limit.max(3 * options.packet_limit);
-        let end = Moment::now()
-            .after(2 * options.packet_limit)
-            .after(LOCK_WAIT)
-            .after(settled);
-        self.join(&self.shared.tasks, end).await;
-        self.shared.closed.cancel();
-        let end = Moment::now().after(options.packet_limit);
-        self.join(&self.shared.helpers, end).await;
+    /// Begins to end, once: takes no more requests, and goes on with those that came before.
+    pub(crate) fn shut_down(&self) {
+        shutdown::begin(&self.shared);
     }
 
-    /// Waits for tasks to end, until `end`.
-    async fn join(&self, tasks: &Mutex<Vec<JoinHandle<()>>>, end: Moment) {
-        let take = || tasks.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        while let Some(mut task) = take() {
-            if tokio::time::timeout(end.left(), &mut task).await.is_err() {
-                tracing::warn!("a task of the lock client did not end in time; it is aborted");
-                task.abort();
-            }
-        }
+    /// Waits until nothing of the engine runs any more. Whether all that was under way had come to its end.
+    pub(crate) async fn ended(&self) -> bool {
+        let ended = async {
+            self.shared.ended.cancelled().await;
+            Ok(())
+        };
+        self.driven(ended).await.is_ok() && !self.shared.gave_up.load(Ordering::Acquire)
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.shared.close();
-        self.shared.closed.cancel();
+        self.shut_down();
     }
 }

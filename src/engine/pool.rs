@@ -131,19 +131,19 @@ impl Pool {
         if sessions.is_empty() {
             return Ok(());
         }
-        let asked = sessions.len();
-        let (left, result) = match connection.kill(sessions.clone()).await {
-            Ok(left) => (left, Ok(())),
-            Err(error) => (sessions, Err(error)),
+        let mut asked = Asked {
+            pool: self,
+            sessions: sessions.len(),
+            left: sessions.clone(),
         };
-        if !left.is_empty() {
+        asked.left = connection.kill(sessions).await?;
+        if !asked.left.is_empty() {
             tracing::debug!(
-                sessions = left.len(),
+                sessions = asked.left.len(),
                 "ended sessions that did not answer in time"
             );
         }
-        self.line().still_there(asked, left, Moment::now());
-        result
+        Ok(())
     }
 
     /// Gives a connection to the first who waits for one; hands it back if nobody does.
@@ -180,6 +180,21 @@ impl Pool {
             wanted.as_mut().await;
             wanted.set(self.wanted.notified());
         }
+    }
+}
+
+/// Sessions that are asked for: those of which nobody said that they are gone are still there, also when asking is cut off.
+struct Asked<'p> {
+    pool: &'p Pool,
+    sessions: usize,
+    left: Vec<SessionId>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let left = std::mem::take(&mut self.left);
+        let mut line = self.pool.line();
+        line.still_there(self.sessions, left, Moment::now());
     }
 }
 

@@ -8,10 +8,11 @@ use proptest::prelude::*;
 
 use super::group::Group;
 use super::outcome::{Outcome, Verdict};
-use super::queue::{LaneQueue, Limits, Waiting};
+use super::queue::LaneQueue;
 use super::request::{Member, Request};
 use super::server_clock::ServerClock;
 use super::stage::Waits;
+use super::waiting::{Limits, Waiting};
 use crate::clock::Moment;
 use crate::name::Name;
 use crate::sql::operation::{

@@ -1,14 +1,15 @@
 //! Reads rows without a lock: counters' values, and locks that somebody waits for.
 //!
-//! All reads that come while one is in flight leave together with the next.
+//! All reads that come while one is in flight leave together with the next. What people ask may take long, and has a reader of its own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::mysql::MySqlRow;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::backoff::Backoff;
-use super::lane::MAX_ROWS;
+use super::gather::MAX_ROWS;
 use super::link::room;
 use super::pool::Connection;
 use super::shared::Shared;
@@ -49,8 +50,13 @@ impl Reading {
     }
 }
 
-/// Reads until all who could ask are gone, or the engine is closed.
-pub(crate) async fn read(shared: Arc<Shared>, mut readings: mpsc::UnboundedReceiver<Reading>) {
+/// Reads until all who could ask are gone. Its connection is closed when nobody has asked for `idle`.
+pub(crate) async fn read(
+    shared: Arc<Shared>,
+    readings: Arc<Mutex<mpsc::UnboundedReceiver<Reading>>>,
+    idle: Option<Duration>,
+) {
+    let mut readings = readings.lock().await;
     let mut session: Option<Connection> = None;
     let mut next = None;
     loop {
@@ -60,8 +66,11 @@ pub(crate) async fn read(shared: Arc<Shared>, mut readings: mpsc::UnboundedRecei
             None => tokio::select! {
                 biased;
                 reading = readings.recv() => reading,
-                () = shared.closed.cancelled() => None,
                 () = shared.pool.wanted(), if session.is_some() => continue,
+                () = tokio::time::sleep(idle.unwrap_or_default()), if idle.is_some() && session.is_some() => {
+                    session = None;
+                    continue;
+                }
             },
         };
         match reading {
@@ -71,7 +80,8 @@ pub(crate) async fn read(shared: Arc<Shared>, mut readings: mpsc::UnboundedRecei
                 let mut healing = Healing::new(end);
                 let result = loop {
                     match show(&shared, &mut session, &sql).await {
-                        Err(error) if healing.may_try_again(&mut session, &error).await => {}
+                        Err(error)
+                            if healing.may_try_again(&shared, &mut session, &error).await => {}
                         result => break result,
                     }
                 };
@@ -150,11 +160,15 @@ impl Healing {
     /// Closes the session that failed; pauses and says yes if another attempt may do better.
     async fn may_try_again(
         &mut self,
+        shared: &Shared,
         session: &mut Option<Connection>,
         error: &sqlx::Error,
     ) -> bool {
         // A connection that was open may have been dead for long: that costs no pause.
         let was_open = session.take().is_some();
+        if may_heal(error) && !was_open {
+            shared.unreachable(error);
+        }
         if !may_heal(error) || self.end.has_passed() {
             return false;
         }
@@ -180,6 +194,7 @@ async fn answer(shared: &Shared, session: &mut Option<Connection>, mut batch: Ve
             .collect();
         match query(shared, session, &rows).await {
             Ok(reply) => {
+                shared.reached();
                 let mut states = reply.rows.into_iter();
                 for look in batch {
                     let seen = states.by_ref().take(look.keys.len()).collect();
@@ -189,7 +204,7 @@ async fn answer(shared: &Shared, session: &mut Option<Connection>, mut batch: Ve
                 return;
             }
             Err(error) => {
-                let again = healing.may_try_again(session, &error).await;
+                let again = healing.may_try_again(shared, session, &error).await;
                 let now = Moment::now();
                 let error = Error::from_sqlx(error);
                 for look in std::mem::take(&mut batch) {

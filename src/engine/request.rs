@@ -148,6 +148,8 @@ pub(crate) struct Course {
     pub(crate) locked: bool,
     /// A packet passed over its row or its stripe, since somebody held that.
     pub(crate) passed_over: bool,
+    /// It goes over the connection that is there for renewals whose lane does not answer.
+    pub(crate) rescue: bool,
 }
 
 impl Default for Course {
@@ -157,6 +159,7 @@ impl Default for Course {
             tries: 0,
             locked: false,
             passed_over: false,
+            rescue: false,
         }
     }
 }
@@ -169,6 +172,7 @@ impl Course {
             tries: self.tries.max(other.tries),
             locked: self.locked || other.locked,
             passed_over: self.passed_over || other.passed_over,
+            rescue: self.rescue && other.rescue,
         }
     }
 

@@ -8,6 +8,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Either, Row};
 use tokio::time::{Instant, timeout};
 
+use crate::metric;
 use crate::sql::dialect::Dialect;
 use crate::sql::packed::{FIND_SEQUENCE, LAST_OF_SEQUENCE};
 use crate::sql::prepared::Prepared;
@@ -89,7 +90,11 @@ impl Session {
                 Err(error) if is_statement_timeout(&error) && start.elapsed() < limit => {
                     tokio::time::sleep(AGAIN).await;
                 }
-                result => return result,
+                result => {
+                    let answered = |error: &sqlx::Error| code_of(error).is_some();
+                    metric::reachable(result.as_ref().err().is_none_or(answered));
+                    return result;
+                }
             }
         }
     }
@@ -294,10 +299,14 @@ async fn within<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
-    timeout(limit, work).await.unwrap_or_else(|_| {
-        Err(sqlx::Error::Io(std::io::Error::new(
-            std::io::ErrorKind::TimedOut,
-            "the server did not answer in time",
-        )))
-    })
+    let result = timeout(limit, work).await;
+    result.unwrap_or_else(|_| Err(no_answer()))
+}
+
+/// The error of a server that did not answer in time.
+pub(super) fn no_answer() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::new(
+        std::io::ErrorKind::TimedOut,
+        "the server did not answer in time",
+    ))
 }

@@ -10,70 +10,86 @@ use std::time::Duration;
 
 use super::backoff::Backoff;
 use super::group::Group;
+use super::link::Numbered;
 use super::outcome::Outcome;
 use super::pool::Connection;
 use super::session::Failure;
 use super::shared::Shared;
 use super::stage::{Case, How, Next, next};
+use super::supervise::survives;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::sql::packet::{self, FENCED, GONE, RowOperation};
-use crate::sql::reply::Reply;
-use crate::token::Token;
+use crate::sql::reply::{Reply, RowState};
+use crate::telemetry;
 
 /// The pause between two attempts while the client closes.
 const CLOSING: Duration = Duration::from_millis(50);
 
-/// A batch whose outcome is unknown.
+/// What of a batch has an unknown outcome.
 pub(crate) struct Unsettled {
-    pub(crate) lane: Token,
-    pub(crate) number: u64,
-    pub(crate) batch: Vec<Group>,
-    pub(crate) sent: Moment,
+    pub(super) numbered: Numbered,
+    /// With their positions in the packet.
+    pub(super) batch: Vec<(usize, Group)>,
 }
 
 /// What became of it.
 enum Settled {
     /// It never ran and never can.
     Fenced,
-    /// Its outcomes: as they were recorded with it, or from the rows as they are now.
-    Committed { reply: Reply, recorded: bool },
+    /// Its rows, by their positions: as they were recorded with it, or as they are now.
+    Committed {
+        rows: Vec<Option<RowState>>,
+        recorded: bool,
+    },
     /// The lane's row is gone, and with it the proof. It can run no more.
     NoProof,
 }
 
 /// Settles until it is settled, however long that takes, as long as there is a client.
 pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
+    let mut pauses = Backoff::connecting();
+    loop {
+        // What a panic leaves is settled again.
+        if survives("a settlement", work(&shared, &mut unsettled)).await {
+            return;
+        }
+        tokio::time::sleep(pauses.delay()).await;
+    }
+}
+
+async fn work(shared: &Arc<Shared>, unsettled: &mut Unsettled) {
     let mut backoff = Backoff::connecting();
     let mut session = None;
     let settled = loop {
-        let rows = unsettled.batch.iter().map(|group| group.row(false));
-        let rows = rows.collect();
-        let lane = (unsettled.lane, unsettled.number);
-        match attempt(&shared, &mut session, lane, rows).await {
-            Ok(settled) => break settled,
+        match attempt(shared, &mut session, unsettled).await {
+            Ok(settled) => {
+                shared.reached();
+                break settled;
+            }
             Err(error) => {
-                tracing::warn!(%error, batch = unsettled.number, "not settled yet; trying again");
+                telemetry::not_settled(unsettled.numbered.number, &error);
+                shared.unreachable(&error);
                 session = None;
                 let now = Moment::now();
-                for group in &mut unsettled.batch {
+                for (_, group) in &mut unsettled.batch {
                     let name = group.key.name.to_string();
                     for member in &mut group.members {
                         member.give_up(now, || Error::OutcomeUnknown { name: name.clone() });
                     }
                 }
-                // The client is gone, and nobody wants to know any more.
+                let closing = shared.closing.is_cancelled();
+                // Nobody wants to know any more.
                 let over = |group: &Group| group.members.iter().all(|member| member.expires <= now);
-                if shared.closed.is_cancelled() && unsettled.batch.iter().all(over) {
-                    for group in unsettled.batch {
+                if closing && unsettled.batch.iter().all(|(_, group)| over(group)) {
+                    for (_, group) in unsettled.batch.drain(..) {
                         let name = group.key.name.to_string();
                         group.fail(&Error::OutcomeUnknown { name });
                     }
                     return;
                 }
                 // A client that closes waits for this: at most a moment between two attempts.
-                let closing = shared.closing.is_cancelled();
                 let delay = backoff.delay();
                 tokio::select! {
                     () = tokio::time::sleep(if closing { delay.min(CLOSING) } else { delay }) => {}
@@ -83,51 +99,48 @@ pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
         }
     };
     drop(session.and_then(|session| shared.pool.pass_on(session)));
+    while let Some((position, group)) = unsettled.batch.pop() {
+        conclude(shared, group, position, &settled, unsettled.numbered.sent);
+    }
+}
+
+/// Tells a group what became of it, or lets it run again.
+fn conclude(shared: &Shared, mut group: Group, position: usize, settled: &Settled, sent: Moment) {
     match settled {
         Settled::Fenced if mutant::on(Mutant::FencedIsDone) => {
             let outcome = Outcome::Counted {
                 previous: 0,
                 value: 0,
             };
-            for group in unsettled.batch {
-                group.finish(&outcome, unsettled.sent, true);
-            }
+            group.finish(&outcome, sent, true);
         }
-        Settled::Fenced => shared.put(unsettled.batch, None),
-        Settled::Committed { reply, recorded } => {
-            for (mut group, row) in unsettled.batch.into_iter().zip(&reply.rows) {
-                // What was recorded without its row was passed over, and has changed nothing.
-                let next = (!recorded || row.is_some()).then(|| {
-                    next(Case {
-                        operation: &group.operation,
-                        stage: group.course.stage,
-                        tries: group.course.tries,
-                        row: row.as_ref(),
-                        how: if recorded { How::Packet } else { How::Lost },
-                        late: false,
-                    })
-                });
-                match next {
-                    Some(Next::Answer(outcome)) => {
-                        shared.answer(group, &outcome, unsettled.sent, !recorded);
-                    }
-                    Some(Next::Go(stage)) => {
-                        group.go(stage);
-                        shared.put([group], None);
-                    }
-                    _ => shared.put([group], None),
-                }
-            }
-        }
-        Settled::NoProof => {
-            for group in unsettled.batch {
-                if group.operation.is_repeatable() {
+        Settled::Fenced => shared.put([group], None),
+        Settled::Committed { rows, recorded } => {
+            let row = rows.get(position).and_then(Option::as_ref);
+            // What was recorded without its row was passed over, and has changed nothing.
+            let next = (!recorded || row.is_some()).then(|| {
+                next(Case {
+                    operation: &group.operation,
+                    stage: group.course.stage,
+                    tries: group.course.tries,
+                    row,
+                    how: if *recorded { How::Packet } else { How::Lost },
+                    late: false,
+                })
+            });
+            match next {
+                Some(Next::Answer(outcome)) => shared.answer(group, &outcome, sent, !recorded),
+                Some(Next::Go(stage)) => {
+                    group.go(stage);
                     shared.put([group], None);
-                } else {
-                    let name = group.key.name.to_string();
-                    group.fail(&Error::OutcomeUnknown { name });
                 }
+                _ => shared.put([group], None),
             }
+        }
+        Settled::NoProof if group.operation.is_repeatable() => shared.put([group], None),
+        Settled::NoProof => {
+            let name = group.key.name.to_string();
+            group.fail(&Error::OutcomeUnknown { name });
         }
     }
 }
@@ -135,13 +148,15 @@ pub(crate) async fn settle(shared: Arc<Shared>, mut unsettled: Unsettled) {
 async fn attempt(
     shared: &Shared,
     session: &mut Option<Connection>,
-    (lane, number): (Token, u64),
-    rows: Vec<RowOperation>,
+    unsettled: &mut Unsettled,
 ) -> Result<Settled, sqlx::Error> {
     let session = match session {
         Some(session) => session,
         none => none.insert(shared.pool.get(shared.options.packet_limit).await?),
     };
+    let Numbered {
+        lane, number, rows, ..
+    } = unsettled.numbered;
     let packet = packet::settle_lane(lane, number, session.dialect);
     // Complete only if its COMMIT was acknowledged.
     let answer = session.packet(packet).await.map_err(Failure::into_error)?;
@@ -157,14 +172,28 @@ async fn attempt(
     if results == Some(GONE) {
         return Ok(Settled::NoProof);
     }
-    let recorded = rows.iter().any(|row| row.operation.needs_record());
-    let text = if recorded {
-        results.map(str::to_owned)
-    } else {
-        let read = packet::read(&rows, session.dialect);
-        session.query(format!("{read};COMMIT")).await?
-    };
-    text.and_then(|text| Reply::decode(&text, rows.len()))
-        .map(|reply| Settled::Committed { reply, recorded })
-        .ok_or_else(|| sqlx::Error::Protocol("a batch's results cannot be read".into()))
+    let recorded = unsettled
+        .batch
+        .iter()
+        .any(|(_, group)| group.operation.needs_record());
+    let unreadable = || sqlx::Error::Protocol("a batch's results cannot be read".into());
+    if recorded {
+        let reply = results.and_then(|text| Reply::decode(text, rows));
+        let rows = reply.ok_or_else(unreadable)?.rows;
+        return Ok(Settled::Committed { rows, recorded });
+    }
+    let left: Vec<RowOperation> = unsettled
+        .batch
+        .iter()
+        .map(|(_, group)| group.row(false))
+        .collect();
+    let read = packet::read(&left, session.dialect);
+    let text = session.query(format!("{read};COMMIT")).await?;
+    let seen = text.and_then(|text| Reply::decode(&text, left.len()));
+    let seen = seen.ok_or_else(unreadable)?.rows;
+    let mut rows = vec![None; rows];
+    for ((position, _), row) in unsettled.batch.iter().zip(seen) {
+        rows[*position] = row;
+    }
+    Ok(Settled::Committed { rows, recorded })
 }

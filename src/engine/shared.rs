@@ -1,18 +1,21 @@
 //! What the engine's tasks share, and where a request goes.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::EngineOptions;
 use super::group::Group;
+use super::outage::{Outage, Over};
 use super::outcome::Outcome;
 use super::pending::Pending;
 use super::pool::Pool;
 use super::queue::LaneQueue;
-use super::request::Member;
+use super::request::{Course, Member};
 use super::server_clock::ServerClock;
 use super::stage::{Stage, Waits};
 use crate::clock::Moment;
@@ -20,6 +23,7 @@ use crate::sql::operation::Operation;
 use crate::sql::reply::{self, RowState};
 use crate::sql::row::RowKey;
 use crate::stripe::STRIPES;
+use crate::telemetry;
 
 /// For how many packets requests stand in line at a stripe after one that found others at its row: they come again.
 const CROWDED: u8 = 64;
@@ -31,23 +35,31 @@ pub(crate) struct Shared {
     pub(super) lanes: Vec<Arc<LaneQueue>>,
     pub(super) stripes: Arc<LaneQueue>,
     pub(super) rows: Arc<LaneQueue>,
+    /// Renewals whose lane does not answer.
+    pub(super) rescue: Arc<LaneQueue>,
     pending: Arc<Pending>,
     /// By stripe: for how many more packets of its line requests go there at once.
     crowded: [AtomicU8; STRIPES as usize],
     pub(super) pool: Arc<Pool>,
     pub(super) clock: ServerClock,
-    /// The engine takes no more requests; then, nothing runs any more.
+    pub(super) outage: Outage,
+    /// Somebody has begun to end the engine.
+    pub(super) ending: AtomicBool,
+    /// The engine takes no more requests; then, no lane runs any more; then nothing.
     pub(super) closing: CancellationToken,
     pub(super) closed: CancellationToken,
-    pub(super) runtime: tokio::runtime::Handle,
+    pub(super) ended: CancellationToken,
+    /// Not all that was under way had come to its end by then.
+    pub(super) gave_up: AtomicBool,
+    pub(super) runtime: Handle,
     /// Lanes and settlements; then those that serve them.
     pub(super) tasks: Mutex<Vec<JoinHandle<()>>>,
     pub(super) helpers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Shared {
-    /// For tasks on the current runtime.
-    pub(super) fn new(options: EngineOptions) -> Self {
+    /// For tasks on `runtime`, until all has `ended`.
+    pub(super) fn new(options: EngineOptions, runtime: Handle, ended: CancellationToken) -> Self {
         let pending = Arc::new(Pending::default());
         let queue = |waits| Arc::new(LaneQueue::new(waits, Arc::clone(&pending)));
         let connect = options.connect.clone();
@@ -59,27 +71,34 @@ impl Shared {
                 .collect(),
             stripes: queue(Waits::ForStripe),
             rows: queue(Waits::ForRow),
+            rescue: queue(Waits::Never),
             pending,
             crowded: [const { AtomicU8::new(0) }; STRIPES as usize],
             options,
             pool: Arc::new(pool),
             clock: ServerClock::default(),
+            outage: Outage::default(),
+            ending: AtomicBool::new(false),
             closing: CancellationToken::new(),
             closed: CancellationToken::new(),
-            runtime: tokio::runtime::Handle::current(),
+            ended,
+            gave_up: AtomicBool::new(false),
+            runtime,
             tasks: Mutex::default(),
             helpers: Mutex::default(),
         }
     }
 
     fn queues(&self) -> impl Iterator<Item = &Arc<LaneQueue>> {
-        self.lanes.iter().chain([&self.stripes, &self.rows])
+        let others = [&self.stripes, &self.rows, &self.rescue];
+        self.lanes.iter().chain(others)
     }
 
-    /// Where requests of a stage wait. Those of one row have one lane: it is nowhere at once with itself. Additions that
-    /// run once are where their counter is.
-    fn queue(&self, stage: Stage, key: &RowKey, second: Option<&RowKey>) -> &LaneQueue {
-        match stage.waits() {
+    /// Where a request waits that has come so far. Those of one row have one lane: it is nowhere at once with itself, but for renewals,
+    /// which may be repeated. Additions that run once are where their counter is.
+    fn queue(&self, course: Course, key: &RowKey, second: Option<&RowKey>) -> &LaneQueue {
+        match course.stage.waits() {
+            Waits::Never if course.rescue => &self.rescue,
             Waits::Never => {
                 let stripe = second.unwrap_or(key).stripe();
                 &self.lanes[stripe.index() % self.lanes.len()]
@@ -109,16 +128,15 @@ impl Shared {
         {
             member.course.stage = Stage::Stripe { create: false };
         }
-        let queue = self.queue(member.course.stage, &key, member.request.second());
+        let queue = self.queue(member.course, &key, member.request.second());
         queue.push(key, member);
     }
 
     /// Hands groups that have changed nothing to the lanes of their stages: before others where they were already.
     pub(super) fn put(&self, groups: impl IntoIterator<Item = Group>, from: Option<Waits>) {
         for group in groups {
-            let stage = group.course.stage;
-            let queue = self.queue(stage, &group.key, group.operation.second());
-            match stage.waits() {
+            let queue = self.queue(group.course, &group.key, group.operation.second());
+            match group.course.stage.waits() {
                 Waits::Never => queue.put_back([group]),
                 waits => queue.join([group], from == Some(waits)),
             }
@@ -152,6 +170,21 @@ impl Shared {
         };
         if others {
             crowded.store(CROWDED, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing could be asked of the server.
+    pub(super) fn unreachable(&self, error: &dyn Display) {
+        telemetry::offline(error);
+        if self.outage.failed(Moment::now()) {
+            telemetry::outage_began(error);
+        }
+    }
+
+    /// The server has answered.
+    pub(super) fn reached(&self) {
+        if let Some(Over { lasted, failures }) = self.outage.succeeded(Moment::now()) {
+            telemetry::outage_over(lasted, failures);
         }
     }
 

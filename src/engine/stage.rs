@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A request goes to the right only when a packet did not have what it needs, so that it never delays one that can
-//! be answered at once. Releases and renewals do not wait for stripes at all, and renewals do not wait for their rows either.
+//! be answered at once. Releases do not wait for stripes, and renewals do not wait for their rows: those that find their row
+//! locked again and again go from `Try` to `Stripe`, since it is a crowd of acquires that stands there.
 
 use super::outcome::{Outcome, Verdict};
 use crate::sql::operation::Operation;
@@ -100,12 +101,12 @@ pub(crate) enum Next {
 /// A row that is locked although its request stood in line is held by a transaction of the application, or by a packet that did not
 /// stand there: that one is over in a moment. So often it is tried again.
 const TRIES: u8 = 2;
-/// A renewal stands in no line: where many ask in vain for a lock, its row is locked most of the time.
-const TRIES_OF_RENEWALS: u8 = 32;
+/// A renewal stands in line last of all: not behind a stripe that somebody holds, if it can do without.
+const TRIES_OF_RENEWALS: u8 = 8;
 
-fn most_tries(operation: &Operation) -> u8 {
-    match operation {
-        Operation::Renew(_) => TRIES_OF_RENEWALS,
+fn most_tries(operation: &Operation, stage: Stage) -> u8 {
+    match (operation, stage) {
+        (Operation::Renew(_), Stage::Try) => TRIES_OF_RENEWALS,
         _ => TRIES,
     }
 }
@@ -173,10 +174,15 @@ fn seen_locked(case: Case<'_>) -> Next {
         return Next::FindStripe;
     }
     let verdict = case.operation.judge(case.row);
-    if verdict.is_open() && case.tries < most_tries(case.operation) && case.row.is_some() {
+    let open = verdict.is_open();
+    if open && case.tries < most_tries(case.operation, case.stage) && case.row.is_some() {
         return Next::Retry;
     }
     match (verdict, case.operation) {
+        // Where many ask in vain for a lock, they stand in line for its stripe, and its row is locked most of the time.
+        (_, Operation::Renew(_)) if open && case.stage == Stage::Try => {
+            Next::Go(Stage::Stripe { create: false })
+        }
         (Verdict::Final(outcome), _) => Next::Answer(outcome),
         // Whoever waits for a lock asks again; it needs no connection for that.
         (_, Operation::Acquire(acquire)) if !acquire.queues => Next::Answer(Outcome::Busy),
@@ -334,7 +340,7 @@ mod tests {
             for stage in STAGES {
                 for row in &rows() {
                     for how in [How::Packet, How::Glance, How::Look, How::Lost] {
-                        let most = most_tries(operation);
+                        let most = most_tries(operation, stage);
                         for (tries, late) in [(0, false), (most, false), (0, true), (most, true)] {
                             let row = row.as_ref();
                             let case = Case {
@@ -354,15 +360,22 @@ mod tests {
     }
 
     #[test]
-    fn renewals_and_releases_never_wait_for_a_stripe_and_renewals_not_for_a_row() {
+    fn releases_never_wait_for_a_stripe_and_renewals_not_for_a_row() {
         cases(|case, next| {
             // Those that create go through all stages; the others begin at the first.
             if case.operation.creates() || case.stage != Stage::Try {
                 return;
             }
             if let Next::Go(stage) = next {
-                let row = stage == Stage::Row && !matches!(case.operation, Operation::Renew(_));
-                assert!(row || stage == Stage::Try, "{case:?}: {next:?}");
+                let renews = matches!(case.operation, Operation::Renew(_));
+                let in_vain = case.how == How::Look && case.tries == TRIES_OF_RENEWALS;
+                let stands = match stage {
+                    Stage::Try => true,
+                    Stage::Stripe { create } => renews && in_vain && !create,
+                    Stage::Create => false,
+                    Stage::Row => !renews,
+                };
+                assert!(stands, "{case:?}: {next:?}");
             }
         });
     }
@@ -417,7 +430,10 @@ mod tests {
             Next::FindStripe => assert!(case.how == How::Look && case.row.is_none(), "{case:?}"),
             Next::Retry => {
                 assert_eq!(case.how, How::Look, "{case:?}");
-                assert!(case.tries < most_tries(case.operation), "{case:?}");
+                assert!(
+                    case.tries < most_tries(case.operation, case.stage),
+                    "{case:?}"
+                );
             }
             Next::Answer(_) | Next::Go(_) => {}
         });
@@ -476,7 +492,10 @@ mod tests {
             [Stage::Try, Stage::Try, Stage::Try, Stage::Row]
         );
         let (stages, end) = way(&renew(), mine);
-        assert_eq!(stages, [Stage::Try; 1 + TRIES_OF_RENEWALS as usize]);
+        let (tried, stood) = stages.split_at(1 + usize::from(TRIES_OF_RENEWALS));
+        assert!(tried.iter().all(|stage| *stage == Stage::Try));
+        let line = Stage::Stripe { create: false };
+        assert_eq!(stood, [line; 1 + TRIES as usize]);
         let leased = Outcome::Leased {
             remaining: 5,
             wanted: 0,

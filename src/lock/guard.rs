@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::registry::in_use::InUse;
 use super::registry::lease::Lease;
 use super::registry::turn::Turn;
 use super::registry::{Locks, keeper};
@@ -30,11 +31,13 @@ pub struct LockGuard {
     turn: Option<Turn>,
     view: LeaseView,
     locks: Arc<Locks>,
+    _in_use: Option<Arc<InUse>>,
 }
 
 impl LockGuard {
     pub(crate) fn new(locks: Arc<Locks>, turn: Turn) -> Self {
         Self {
+            _in_use: locks.in_use(),
             view: LeaseView {
                 lease: Arc::clone(&turn.lease),
                 fence: turn.fence,
@@ -226,10 +229,10 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Error::LockLost`] if the lock was not ours any more: whatever it protected may have been
-    /// touched by somebody else. The new holder's lock is left alone. (A lease that ended by itself, and
-    /// that nobody has taken since, is still released with `Ok`.) [`Error::OutcomeUnknown`] if that
-    /// could not be found out in time; it still is in the background. [`Error::Busy`], at once, if a transaction in which
-    /// [`verify_in`](Self::verify_in) was called is open: end that first. The lock is released when it has ended. Others as the server gives cause
+    /// touched by somebody else. The new holder's lock is left alone. At once if [`lost`](Self::lost) has said so.
+    /// [`Error::OutcomeUnknown`] if that could not be found out in time; it still is in the background. [`Error::Busy`], at
+    /// once, if a transaction in which [`verify_in`](Self::verify_in) was called is open: end that first. The lock is released
+    /// when it has ended. Others as the server gives cause
     /// for: then the lock is free when its lease ends.
     ///
     /// # Cancel safety

@@ -80,7 +80,8 @@ impl LockRequest {
         self
     }
 
-    /// How long [`acquire`](Self::acquire) waits for the lock. Defaults to waiting for ever.
+    /// How long [`acquire`](Self::acquire) waits for the lock. Defaults to waiting for ever. A wait that is shorter than an answer takes is
+    /// one attempt; that has a second.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -136,7 +137,8 @@ impl LockRequest {
     }
 
     /// What the lock is held for: shown by [`LockClient::inspect`](crate::LockClient::inspect), and in the error of those who
-    /// wait in vain. At most 255 characters. Defaults to nothing.
+    /// wait in vain. At most 255 characters. Defaults to nothing. While tasks of one process pass the lock on in memory, the
+    /// description of the one that took it from the table stays.
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = description.into();
         self
@@ -182,7 +184,8 @@ impl LockRequest {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when the lock was not free in time; [`Error::InvalidName`] and
+    /// [`Error::Timeout`] when the lock was seen held and was not free in time; [`Error::Unreachable`] when the server did not answer
+    /// in time; [`Error::InvalidName`] and
     /// [`Error::InvalidOption`] before anything is sent; others as the server gives cause for.
     ///
     /// # Cancel safety
@@ -200,8 +203,8 @@ impl LockRequest {
         }
     }
 
-    /// Acquires the lock if it is free; `None` if it is held. Does not wait for its holder; a release of this
-    /// process that is on its way is waited for.
+    /// Acquires the lock if it is free; `None` if it is held, or somebody who waits has it next. Does not wait for its holder; a
+    /// release of this process that is on its way is waited for, and so is the answer to another attempt of this process.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {

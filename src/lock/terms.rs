@@ -34,6 +34,20 @@ impl Terms {
         self.auto_renew || self.owner.is_some()
     }
 
+    /// Whether a lease on those terms serves a request on these: what a request is described by does not count.
+    pub(crate) fn share(&self, those: &Self) -> bool {
+        let Self {
+            ttl,
+            auto_renew,
+            hold_at_least,
+            max_hold,
+            description: _,
+            owner,
+        } = self;
+        (*ttl, *auto_renew, *hold_at_least) == (those.ttl, those.auto_renew, those.hold_at_least)
+            && (*max_hold, *owner) == (those.max_hold, those.owner)
+    }
+
     /// How long the lease is that is asked for.
     pub(crate) fn lease(&self) -> Duration {
         let longest = self.max_hold.unwrap_or(Duration::MAX);

@@ -22,13 +22,31 @@ pub(crate) fn one(name: &str) -> String {
     sql
 }
 
-/// The locks that are taken, in the order of their names, behind `after`. (Nothing is before every name:
-/// the collation pads with spaces, and a name may begin with a control character.)
-pub(crate) fn taken(after: Option<&str>, limit: u32) -> String {
-    let mut sql = select();
+/// How many rows a query for a list looks at.
+const STEP: u32 = 10_000;
+
+/// The name up to which a list looks in one query, behind `after`; no row if it can look at all that are left.
+pub(crate) fn end_of_step(after: Option<&str>) -> String {
+    let mut sql = String::from("SELECT lock_name FROM t_tag_lock");
     if let Some(after) = after {
-        sql.push_str(" AND lock_name>");
+        sql.push_str(" WHERE lock_name>");
         literal::text(&mut sql, after);
+    }
+    sql.push_str(" ORDER BY lock_name LIMIT 1 OFFSET ");
+    literal::number(&mut sql, STEP);
+    sql
+}
+
+/// The locks that are taken, in the order of their names, behind `after` and not behind `end`. (Nothing is before every name:
+/// the collation pads with spaces, and a name may begin with a control character.)
+pub(crate) fn taken(after: Option<&str>, end: Option<&str>, limit: u32) -> String {
+    let mut sql = select();
+    for (operator, name) in [(">", after), ("<=", end)] {
+        if let Some(name) = name {
+            sql.push_str(" AND lock_name");
+            sql.push_str(operator);
+            literal::text(&mut sql, name);
+        }
     }
     sql.push_str(" AND status<>0 AND deadline>UTC_TIMESTAMP(6) ORDER BY lock_name LIMIT ");
     literal::number(&mut sql, limit);

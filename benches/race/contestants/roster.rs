@@ -58,7 +58,8 @@ fn entry<C: Contestant>() -> Entry {
 /// All contestants.
 pub fn roster() -> Vec<Entry> {
     vec![
-        entry::<TagLock>(),
+        entry::<TagLock<false>>(),
+        entry::<TagLock<true>>(),
         entry::<ArticleVersion<1>>(),
         entry::<ArticleVersion<2>>(),
         entry::<ArticleVersion<3>>(),

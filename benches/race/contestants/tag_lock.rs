@@ -1,10 +1,11 @@
-//! This library, through its public interface, with its defaults.
+//! This library, through its public interface: with its defaults, and with the stripe for each request, as the original
+//! design takes it.
 
 use std::time::Duration;
 
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Connection};
-use tag_lock::{AtClose, Error, LockClient, LockGuard};
+use tag_lock::{AtClose, Error, LockClient, LockGuard, Stripes};
 use tokio::time::Instant;
 
 use super::{Contestant, Profile, Result};
@@ -13,15 +14,19 @@ use crate::arena::Arena;
 /// How many acquires fill the table at once.
 const FILLERS: u64 = 2_000;
 
-/// A client of the library; all tasks of a process share it.
+/// A client of the library; all tasks of a process share it. With `EVERY_STRIPE` each request takes its stripe.
 #[derive(Clone)]
-pub struct TagLock {
+pub struct TagLock<const EVERY_STRIPE: bool> {
     client: LockClient,
 }
 
-impl Contestant for TagLock {
+impl<const EVERY_STRIPE: bool> Contestant for TagLock<EVERY_STRIPE> {
     const PROFILE: Profile = Profile {
-        name: "tag-lock",
+        name: if EVERY_STRIPE {
+            "tag-lock-every-stripe"
+        } else {
+            "tag-lock"
+        },
         counters: true,
         packets: true,
         fills: true,
@@ -45,8 +50,14 @@ impl Contestant for TagLock {
     }
 
     async fn open(arena: &Arena, _tasks: usize) -> Result<Self> {
+        let builder = LockClient::builder(arena.url.parse()?);
+        let stripes = if EVERY_STRIPE {
+            Stripes::EveryRequest
+        } else {
+            Stripes::default()
+        };
         Ok(Self {
-            client: LockClient::connect(&arena.url).await?,
+            client: builder.stripes(stripes).connect().await?,
         })
     }
 

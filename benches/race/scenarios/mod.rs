@@ -244,7 +244,13 @@ const QUICK: [&str; 7] = [
 ];
 
 /// The contestants whose many connections are looked at.
-const CONNECTIONS: [&str; 4] = ["tag-lock", "article-v3", "unique-insert", "get-lock"];
+const CONNECTIONS: [&str; 5] = [
+    "tag-lock",
+    "tag-lock-every-stripe",
+    "article-v3",
+    "unique-insert",
+    "get-lock",
+];
 
 impl Cell {
     /// Whether a contestant has a meaning here; with `quick`, whether it is also worth its time.

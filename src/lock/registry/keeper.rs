@@ -8,10 +8,11 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::Locks;
-use super::lease::Lease;
+use super::lease::{Lease, Way};
 use crate::clock::Moment;
 use crate::engine::outcome::{Answer, Outcome};
 use crate::engine::request::{Reply, Request};
+use crate::engine::supervise::survives;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::sql::operation::{Operation, Renew};
@@ -116,7 +117,10 @@ pub(crate) async fn run(locks: Weak<Locks>, earlier: Arc<Notify>, stopped: Cance
         let next = {
             let Some(locks) = locks.upgrade() else { return };
             for lease in locks.keeper.take_due(Moment::now()) {
-                attend(&locks, &lease);
+                let attends = async { attend(&locks, &lease) };
+                if !survives("the keeper of leases", attends).await {
+                    locks.keeper.add(&lease);
+                }
             }
             locks.keeper.next()
         };
@@ -164,33 +168,38 @@ fn attend(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     }
 }
 
-/// Sends one renewal, unless one is on its way. One that extends nothing tells how long the lease is.
+/// Sends one renewal: by its lane, or, when that has not answered the one before, as a rescue. Two may be under way, since token, fence and
+/// status guard each of them, and none makes a lease shorter. One that extends nothing tells how long the lease is.
 pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     let Some(most) = lease.renewal(lease.terms.ttl) else {
         return;
     };
     let ttl = if lease.terms.auto_renew { most } else { 0 };
-    if !lease.begin_renewal() {
+    // First: whoever takes it in may panic, and then no renewal has begun.
+    let span = telemetry::renew(&lease.name);
+    let Some(way) = lease.begin_renewal() else {
         return;
-    }
+    };
     let operation = Operation::Renew(Renew {
         token: lease.token,
         fence: lease.fence,
         ttl,
     });
-    let expires = Moment::now().after(lease.trusted_for());
+    let expires = lease.trusted_until();
     let (locks_again, kept) = (Arc::clone(locks), Arc::clone(lease));
-    let span = telemetry::renew(&lease.name);
     let reply = Reply::client(move |result| {
-        kept.end_renewal();
-        span.in_scope(|| renewed(&locks_again, &kept, most, result));
+        kept.end_renewal(way);
+        // Another one may have succeeded meanwhile.
+        if result.is_ok() || kept.trusted_until() <= expires {
+            span.in_scope(|| renewed(&locks_again, &kept, most, result));
+        }
     });
-    locks.engine.submit(
-        RowKey::lock(lease.name.clone()),
-        Request::Operation(operation),
-        expires,
-        reply,
-    );
+    let key = RowKey::lock(lease.name.clone());
+    let request = Request::Operation(operation);
+    match way {
+        Way::Lane => locks.engine.submit(key, request, expires, reply),
+        Way::Rescue => locks.engine.rescue(key, request, expires, reply),
+    }
 }
 
 /// Renewed, lost, or unknown. Busy shows as the deadline that stands. It is trusted for `most` microseconds at the most.
@@ -224,6 +233,6 @@ pub(crate) fn renewed(
         }) => locks.released_in_transaction(lease),
         Ok(_) => locks.lose(lease),
         // Unknown: neither lost nor extended; the next date tries again, or finds the end.
-        Err(error) => telemetry::renewal_failed(&lease.name, &error),
+        Err(error) => telemetry::renewal_failed(&lease.name, &error, locks.engine.is_out()),
     }
 }

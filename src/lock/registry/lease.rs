@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::Locks;
 use crate::clock::{Moment, from_micros, micros};
 use crate::lock::terms::Terms;
+use crate::metric::Hold;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::timing::SLICE;
@@ -27,6 +28,14 @@ use crate::token::Token;
 const MARGIN: Duration = Duration::from_millis(10);
 /// No [`Moment`].
 const NEVER: i64 = i64::MIN;
+
+/// The way of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Lane,
+    /// Over another connection, while its lane does not answer.
+    Rescue,
+}
 
 /// A granted lease.
 pub(crate) struct Lease {
@@ -41,8 +50,8 @@ pub(crate) struct Lease {
     pub(crate) terms: Terms,
     /// When the packet was sent that brought the grant: trust and the longest hold count from here.
     pub(crate) granted: Moment,
-    /// When this process learned of it: the minimum hold counts from here.
-    answered: Moment,
+    /// When this process learned of it: the minimum hold and the turns of its tasks count from here.
+    pub(crate) answered: Moment,
     /// Microseconds of [`Moment`] until which the holder may trust it.
     trusted_until: AtomicI64,
     /// The fencing token of the current turn.
@@ -51,9 +60,12 @@ pub(crate) struct Lease {
     signal: Mutex<CancellationToken>,
     lost: AtomicBool,
     ended: AtomicBool,
+    /// A guard of it has reached its caller: from then on the minimum hold counts.
+    reached: AtomicBool,
     /// It ended by a release inside a caller's transaction.
     released: AtomicBool,
-    renewing: AtomicBool,
+    /// By way, whether a renewal is on it.
+    renewing: [AtomicBool; 2],
     /// An operation inside a caller's transaction has used it: it passes in memory no more.
     in_transaction: AtomicBool,
     /// When a transaction of the caller's released it, in microseconds of [`Moment`], as long as nobody knows whether that
@@ -65,6 +77,8 @@ pub(crate) struct Lease {
     next_look: AtomicI64,
     /// Its date with the keeper, in microseconds of [`Moment`].
     date: AtomicI64,
+    /// For metrics: whether a task has it.
+    pub(crate) hold: Hold,
 }
 
 impl Lease {
@@ -79,6 +93,7 @@ impl Lease {
     ) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let first = fence - u64::from(terms.block().saturating_sub(1));
+        let answered = Moment::now();
         let lease = Self {
             locks,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -87,19 +102,21 @@ impl Lease {
             fence,
             terms,
             granted: sent,
-            answered: Moment::now(),
+            answered,
             trusted_until: AtomicI64::new(0),
             turn: AtomicU64::new(first),
             signal: Mutex::default(),
             lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            reached: AtomicBool::new(false),
             released: AtomicBool::new(false),
-            renewing: AtomicBool::new(false),
+            renewing: Default::default(),
             in_transaction: AtomicBool::new(false),
             release_open_since: AtomicI64::new(NEVER),
             wanted: AtomicBool::new(wanted),
-            next_look: AtomicI64::new(sent.after(SLICE).as_micros()),
+            next_look: AtomicI64::new(answered.after(SLICE).as_micros()),
             date: AtomicI64::new(0),
+            hold: Hold::default(),
         };
         let asked = micros(lease.terms.lease());
         lease.extend(sent, remaining.min(asked));
@@ -126,7 +143,12 @@ impl Lease {
 
     /// How long it may still be trusted.
     pub(crate) fn trusted_for(&self) -> Duration {
-        from_micros(self.trusted_until.load(Ordering::Acquire) - Moment::now().as_micros())
+        self.trusted_until().left()
+    }
+
+    /// Until when it may be trusted.
+    pub(crate) fn trusted_until(&self) -> Moment {
+        Moment::from_micros(self.trusted_until.load(Ordering::Acquire))
     }
 
     /// Whether it is still this process's, as far as this process can know.
@@ -182,6 +204,7 @@ impl Lease {
         if self.ended.load(Ordering::Acquire) || self.lost.swap(true, Ordering::AcqRel) {
             return false;
         }
+        self.hold.end();
         self.lock_signal().cancel();
         true
     }
@@ -193,6 +216,7 @@ impl Lease {
     /// It was given back: no renewal, no signal from here on.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
+        self.hold.end();
     }
 
     pub(crate) fn note_release(&self) {
@@ -258,13 +282,14 @@ impl Lease {
         self.date.store(at.as_micros(), Ordering::Relaxed);
     }
 
-    /// Marks that a renewal is on its way; false if one was already.
-    pub(crate) fn begin_renewal(&self) -> bool {
-        !self.renewing.swap(true, Ordering::AcqRel)
+    /// Marks that a renewal is on its way: by its lane, or as a rescue if one is there already. `None` if both are.
+    pub(crate) fn begin_renewal(&self) -> Option<Way> {
+        let free = |way: &Way| !self.renewing[*way as usize].swap(true, Ordering::AcqRel);
+        [Way::Lane, Way::Rescue].into_iter().find(free)
     }
 
-    pub(crate) fn end_renewal(&self) {
-        self.renewing.store(false, Ordering::Release);
+    pub(crate) fn end_renewal(&self, way: Way) {
+        self.renewing[way as usize].store(false, Ordering::Release);
     }
 
     /// For how long a renewal by `ttl` asks now, in microseconds; `None` once the longest hold is
@@ -283,8 +308,16 @@ impl Lease {
         Some(micros(ttl))
     }
 
-    /// What is left of the minimum hold, in microseconds.
+    /// A guard of it is in its caller's hands.
+    pub(crate) fn reached_its_caller(&self) {
+        self.reached.store(true, Ordering::Release);
+    }
+
+    /// What is left of the minimum hold, in microseconds: nothing, if its caller went away before it had the guard.
     pub(crate) fn hold_left(&self) -> i64 {
+        if !self.reached.load(Ordering::Acquire) {
+            return 0;
+        }
         micros(self.answered.after(self.terms.hold_at_least).left())
     }
 }

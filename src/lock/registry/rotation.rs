@@ -38,6 +38,8 @@ pub(crate) struct Rotation {
     last: u32,
     /// Those before us were let go first this time.
     courteous: bool,
+    /// Somebody waited already when we came: for so many turns more it is likely that others have waited longer.
+    later: u32,
 }
 
 impl Rotation {
@@ -48,6 +50,14 @@ impl Rotation {
             others: Vec::new(),
             last: client,
             courteous: false,
+            later: 0,
+        }
+    }
+
+    /// Others waited already when we came; who, nobody says.
+    pub(crate) fn came_later(&mut self) {
+        if self.own.is_none() {
+            self.later = PASSED_OVER;
         }
     }
 
@@ -57,6 +67,7 @@ impl Rotation {
         self.own = Some(now);
         self.last = self.client;
         self.courteous = false;
+        self.later = 0;
     }
 
     /// This client was seen to hold the lock, or to have held it last.
@@ -66,7 +77,9 @@ impl Rotation {
         }
         let position = self.others.iter().position(|other| other.client == client);
         let before = position.map(|position| self.others.swap_remove(position).turn);
-        self.pass_over(before);
+        // A newcomer may have come late: who is still let go first after some of those is not there.
+        self.pass_over(Some(before.unwrap_or(now)));
+        self.later = self.later.saturating_sub(1);
         self.others.push(Other {
             client,
             turn: now,
@@ -89,7 +102,7 @@ impl Rotation {
     /// How many clients have waited longer than we have.
     fn ahead(&self) -> usize {
         let before = |own: Moment| self.others.iter().filter(|other| other.turn < own).count();
-        self.own.map_or(0, before)
+        self.own.map_or(usize::from(self.later > 0), before)
     }
 
     /// Nobody has waited longer than we have.
@@ -157,6 +170,41 @@ mod tests {
             pauses += u32::from(rotation.courtesy().is_some());
         }
         assert!((1..=PASSED_OVER).contains(&pauses), "{pauses}");
+    }
+
+    /// Clients that live for one turn, as command-line tools do, eight at a time, beside one that lasts: it has its share, and
+    /// who comes later does not have more.
+    #[test]
+    fn clients_that_live_for_one_turn_do_not_starve_one_that_lasts() {
+        let newcomer = |client: u32| {
+            let mut rotation = Rotation::new(client);
+            rotation.came_later();
+            rotation
+        };
+        let mut clients: Vec<Rotation> = (0..8).map(newcomer).collect();
+        clients.push(newcomer(8));
+        let mut turns = 0;
+        for round in 0..1_000_u32 {
+            let delays = clients.iter_mut().enumerate().map(|(place, rotation)| {
+                let dice = crc32fast::hash(format!("{round} {place}").as_bytes());
+                (rotation.courtesy().unwrap_or_default(), dice, place)
+            });
+            let (_, _, next) = delays.min().expect("nine");
+            let now = at(i64::from(round) + 1);
+            let winner = clients[next].client;
+            for (place, rotation) in clients.iter_mut().enumerate() {
+                if place != next {
+                    rotation.saw(winner, now);
+                }
+            }
+            if winner == 8 {
+                turns += 1;
+                clients[next].own_turn(now);
+            } else {
+                clients[next] = newcomer(round + 9);
+            }
+        }
+        assert!((80..160).contains(&turns), "{turns} of 1,000, of nine");
     }
 
     /// Four clients that each follow their own view, one of them sometimes late: nobody is left out for long.

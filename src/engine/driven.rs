@@ -1,0 +1,45 @@
+//! Calls from another runtime than the one that runs the client's tasks: that one may be blocked, or nobody drives it.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::error::Error;
+
+/// A runtime that does not run a task that does nothing for so long is not driven.
+const STILL: Duration = Duration::from_secs(1);
+
+/// Awaits a call that tasks of `runtime` answer. After each `pause` without an answer it sees whether that runtime runs tasks at all.
+///
+/// On the runtime itself that shows by itself; and where there is no runtime, there is no timer.
+///
+/// # Errors
+///
+/// [`Error::NotDriven`] if it does not; otherwise as the call's.
+pub(super) async fn driven<T>(
+    runtime: &Handle,
+    pause: Duration,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let elsewhere = Handle::try_current().is_ok_and(|current| current.id() != runtime.id());
+    if !elsewhere {
+        return call.await;
+    }
+    let mut call = pin!(call);
+    loop {
+        if let Ok(result) = tokio::time::timeout(pause, &mut call).await {
+            return result;
+        }
+        let probe = runtime.spawn(async {});
+        tokio::select! {
+            biased;
+            result = &mut call => return result,
+            result = tokio::time::timeout(STILL, probe) => {
+                if !matches!(result, Ok(Ok(()))) {
+                    return Err(Error::NotDriven);
+                }
+            }
+        }
+    }
+}

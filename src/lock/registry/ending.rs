@@ -1,0 +1,229 @@
+//! How leases end: released, lost, or closed with their client.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::oneshot;
+
+use super::lease::Lease;
+use super::place::{Action, Place, give_back_quietly};
+use super::{Locks, keeper};
+use crate::clock::{Moment, from_micros};
+use crate::engine::outcome::{Answer, Outcome};
+use crate::engine::request::{Reply, Request};
+use crate::error::Error;
+use crate::mutant::{self, Mutant};
+use crate::name::Name;
+use crate::sql::operation::{Operation, Release};
+use crate::sql::row::RowKey;
+use crate::telemetry;
+
+/// Who releases, and hears whether the lock was still ours. It may have gone away.
+type Told = oneshot::Sender<Result<(), Error>>;
+
+fn lock_lost(name: &Name) -> Error {
+    Error::LockLost {
+        name: name.to_string(),
+    }
+}
+
+impl Locks {
+    /// Ends a task's turn.
+    pub(crate) fn end_turn(locks: &Arc<Self>, lease: &Arc<Lease>, told: Option<Told>) {
+        lease.hold.end();
+        let now = Moment::now();
+        let mut told = told;
+        // Whoever was told that the lease is lost is told so again, at once. If it is not, the release frees the lock.
+        if lease.is_lost()
+            && !lease.was_released()
+            && let Some(told) = told.take()
+        {
+            drop(told.send(Err(lock_lost(&lease.name))));
+        }
+        let mut actions = Vec::new();
+        let place = |place: &mut Place| place.end_turn(lease, now, &mut actions);
+        let passed = locks.lock().change(&lease.name, place);
+        if passed.is_none() && !lease.has_ended() {
+            actions.push(give_back_quietly(lease));
+        }
+        if passed == Some(true) {
+            telemetry::handed_on(&lease.name);
+            if let Some(told) = told.take() {
+                drop(told.send(Ok(())));
+            }
+        }
+        for action in actions {
+            match action {
+                Action::Release { lease, announce } => {
+                    locks.release(&lease, announce, told.take());
+                }
+                other => locks.carry_out(&lease.name, vec![other]),
+            }
+        }
+        if let Some(told) = told {
+            let result = if lease.was_released() {
+                Ok(())
+            } else {
+                Err(lock_lost(&lease.name))
+            };
+            drop(told.send(result));
+        }
+    }
+
+    /// Sends a release. It is tried until it is known, or the lease has ended by itself. `announce`: its place waits to hear.
+    pub(super) fn release(
+        self: &Arc<Self>,
+        lease: &Arc<Lease>,
+        announce: bool,
+        told: Option<Told>,
+    ) {
+        // A transaction that used the lease may be open: whoever waits is told that first, since it may be his own.
+        self.send_release(lease, announce, told, !lease.was_in_transaction());
+    }
+
+    /// `queues`: it waits for a transaction that holds the row.
+    fn send_release(
+        self: &Arc<Self>,
+        lease: &Arc<Lease>,
+        announce: bool,
+        told: Option<Told>,
+        queues: bool,
+    ) {
+        if !mutant::on(Mutant::RenewalAfterRelease) {
+            self.keeper.remove(lease);
+        }
+        let operation = Operation::Release(Release {
+            token: lease.token,
+            fence: lease.fence,
+            used: lease.current_turn(),
+            hold: lease.hold_left(),
+            level: lease.terms.owner.map(|_| rand::random()),
+            queues,
+        });
+        let expires = Moment::now()
+            .after(lease.trusted_for())
+            .after(self.engine.request_limit());
+        let (locks, ended) = (Arc::clone(self), Arc::clone(lease));
+        let held = Moment::now().since(lease.granted);
+        let reply = Reply::client(move |result| {
+            if !queues && matches!(&result, Ok(answer) if answer.outcome == Outcome::Busy) {
+                locks.release_is_busy(&ended, announce, told);
+                return;
+            }
+            if announce {
+                locks.announce(&ended.name, &result);
+            }
+            let result = match result {
+                Ok(Answer {
+                    outcome: Outcome::Released { .. },
+                    ..
+                }) => {
+                    telemetry::released(&ended.name, held);
+                    Ok(())
+                }
+                // The reply was lost, and somebody else has acquired the lock since. It ran before the lease
+                // ended, when the lock was still ours.
+                Ok(answer) if answer.settled && !ended.trusted_for().is_zero() => Ok(()),
+                Ok(_) => Err(lock_lost(&ended.name)),
+                Err(error) => Err(error),
+            };
+            match (told, result) {
+                (Some(told), result) => drop(told.send(result)),
+                (None, Err(error)) => telemetry::release_failed(&ended.name, &error),
+                (None, Ok(())) => {}
+            }
+        });
+        self.engine.submit(
+            RowKey::lock(lease.name.clone()),
+            Request::Operation(operation),
+            expires,
+            reply,
+        );
+        if mutant::on(Mutant::RenewalAfterRelease) {
+            keeper::renew(self, lease);
+        }
+    }
+
+    /// A transaction holds the row of a lease that is to be released: that is told, and waited for behind the scenes.
+    fn release_is_busy(self: &Arc<Self>, lease: &Arc<Lease>, announce: bool, told: Option<Told>) {
+        if let Some(told) = told {
+            let name = lease.name.to_string();
+            drop(told.send(Err(Error::Busy { name })));
+        }
+        if announce {
+            // A closed client has no places any more.
+            let _ = self.change(&lease.name, |place, _| place.release_is_busy());
+        }
+        self.send_release(lease, announce, None, true);
+    }
+
+    /// The place goes on after a release.
+    fn announce(self: &Arc<Self>, name: &Name, result: &Result<Answer, Error>) {
+        let (wanted, fence) = match result {
+            Ok(Answer {
+                outcome: Outcome::Released { fence, wanted },
+                ..
+            }) => (*wanted, Some(*fence)),
+            _ => (0, None),
+        };
+        let now = Moment::now();
+        // A closed client has no places any more.
+        let _ = self.change(name, |place, actions| {
+            place.released(from_micros(wanted), fence, now, actions);
+        });
+    }
+
+    /// A renewal, or the clock, found that the lease is not ours any more.
+    pub(crate) fn lose(self: &Arc<Self>, lease: &Arc<Lease>) {
+        if !lease.lose() {
+            return;
+        }
+        telemetry::lost(&lease.name, Moment::now().since(lease.granted));
+        self.move_on(lease);
+    }
+
+    /// The lease is over while its guard is alive: the others ask the table.
+    fn move_on(self: &Arc<Self>, lease: &Arc<Lease>) {
+        let now = Moment::now();
+        let _ = self.change(&lease.name, |place, actions| {
+            place.lost(lease, now, actions)
+        });
+    }
+
+    /// A transaction of the holder's released the lease, and has committed.
+    pub(crate) fn released_in_transaction(self: &Arc<Self>, lease: &Arc<Lease>) {
+        lease.note_release();
+        lease.end();
+        self.keeper.remove(lease);
+        self.move_on(lease);
+    }
+
+    /// Stops, once: who waits is told, and who holds is released or kept.
+    pub(crate) fn close(self: &Arc<Self>, release: bool) {
+        let Some(places) = self.lock().close() else {
+            return;
+        };
+        places.for_each(Place::close);
+        self.keep_at_close.store(!release, Ordering::Release);
+        for lease in self.keeper.close() {
+            self.close_lease(&lease);
+        }
+        self.stopped.cancel();
+    }
+
+    /// The client is closed: the lease is released, or left to its end, of which its signal still tells.
+    pub(crate) fn close_lease(self: &Arc<Self>, lease: &Arc<Lease>) {
+        if lease.has_ended() {
+            return;
+        }
+        if self.keep_at_close.load(Ordering::Acquire) {
+            self.engine
+                .runtime()
+                .spawn(keeper::watch_the_end(Arc::clone(lease)));
+            return;
+        }
+        lease.lose();
+        lease.end();
+        self.release(lease, false, None);
+    }
+}

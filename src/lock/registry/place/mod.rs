@@ -1,0 +1,647 @@
+//! One name as this process sees it: who waits for it here, and what is going on about it.
+//!
+//! Plain data and decisions, without I/O: what is to be done comes out as [`Action`]s, which
+//! [`super::registry`] carries out after it has let go of its lock.
+//!
+//! ```text
+//!            ask              granted
+//!   Idle ──────────▶ Asking ──────────▶ Held ──┐ next turn, in memory
+//!    ▲                │ ▲                │ ▲───┘
+//!    │         refused│ │free            │ release through the table
+//!    │                ▼ │                ▼
+//!    └───────────── Watching ◀─────── Releasing
+//!      nobody waits          wanted by another process
+//! ```
+//!
+//! All wait in one queue. Only an owner that holds the lock already goes past it, one level deeper: it asks on its own.
+
+mod waiter;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::waiter::Queue;
+pub(crate) use self::waiter::Waiter;
+use self::watch::Watch;
+use super::lease::Lease;
+use super::turn::Turn;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::lock::terms::Terms;
+use crate::mutant::{self, Mutant};
+use crate::sql::reply::RowState;
+use crate::timing::{LOCK_WAIT, SLICE};
+use crate::token::Token;
+
+#[derive(Debug)]
+pub(crate) enum State {
+    Idle,
+    /// An acquire for the first waiter is on its way since then; its answer comes soon, unless it waits at the row.
+    Asking {
+        asking: Asking,
+        since: Moment,
+    },
+    Held(Arc<Lease>),
+    /// A release is on its way; nobody asks before it is known.
+    Releasing,
+    /// Somebody else holds it, or is about to: we look at the row from time to time.
+    Watching,
+}
+
+/// How often in a row this process gave way to a wish for which nobody came, and until when that wish is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unanswered {
+    times: u32,
+    pub(crate) until: Moment,
+}
+
+impl Unanswered {
+    /// There is no such wish any more.
+    pub(crate) fn is_over(self, now: Moment) -> bool {
+        self.times == 0 || self.until <= now
+    }
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Ask(Question),
+    /// Give a lease back; `announce`: the place waits to hear of it.
+    Release {
+        lease: Arc<Lease>,
+        announce: bool,
+    },
+    /// A waiter that asked at once has to wait, or one that came stands behind others.
+    Waits,
+    /// Say in the row that this process waits.
+    Want,
+    /// Take that back.
+    NoLongerWant,
+    /// Wake the watcher: a place has a new time to look.
+    Watch,
+    /// Find out whether another process waits.
+    LookForOthers(Arc<Lease>),
+}
+
+/// An acquire that is to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) terms: Terms,
+    pub(crate) asking: Asking,
+    /// It is for this waiter, which goes past the queue.
+    pub(crate) entrant: Option<u64>,
+}
+
+/// How it is asked for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// As somebody who has not waited: those go first who have.
+    New,
+    /// As somebody who waits.
+    Waiting,
+    /// As somebody who waits at the row itself, since transactions hold it again and again; until then.
+    AtRow(Option<Moment>),
+}
+
+/// What becomes of a waiter whose time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// An answer is on its way since then, and is its own, whatever it is.
+    Stays(Moment),
+    /// It was not to be had; `seen`: as was seen a moment ago.
+    Left { seen: bool },
+    /// It has its answer.
+    Answered,
+}
+
+/// An owner's waiter that goes past the queue.
+#[derive(Debug)]
+struct Entrant {
+    waiter: Waiter,
+    since: Moment,
+}
+
+#[derive(Debug)]
+pub(crate) struct Place {
+    queue: Queue,
+    entrants: Vec<Entrant>,
+    pub(crate) state: State,
+    /// Levels of one owner that this process holds, beside the one in `state`.
+    levels: Vec<Arc<Lease>>,
+    /// The release that is on its way waits for a transaction of the application.
+    release_is_busy: bool,
+    watch: Watch,
+}
+
+impl Place {
+    /// `unanswered`: what an earlier place of the name knew.
+    pub(crate) fn new(client: u32, now: Moment, unanswered: Option<Unanswered>) -> Self {
+        Self {
+            queue: Queue::default(),
+            entrants: Vec::new(),
+            state: State::Idle,
+            levels: Vec::new(),
+            release_is_busy: false,
+            watch: Watch::new(client, now, unanswered),
+        }
+    }
+
+    /// A task wants the lock. `None`: it waits now; otherwise the waiter is given back, because it
+    /// would have to wait and does not want to.
+    pub(crate) fn enter(
+        &mut self,
+        mut waiter: Waiter,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) -> Option<Waiter> {
+        if let Some(owner) = waiter.terms.owner
+            && self.may_enter(owner, waiter.once)
+        {
+            self.ask_for(waiter, now, actions);
+            return None;
+        }
+        if waiter.once && self.is_taken() {
+            return Some(waiter);
+        }
+        let ask = match self.state {
+            State::Idle => true,
+            State::Watching => {
+                waiter.once || (self.queue.is_empty() && self.is_worth_asking(&waiter))
+            }
+            _ => false,
+        };
+        waiter.asks = ask;
+        self.queue.push(waiter);
+        if ask {
+            self.ask(Asking::New, now, actions);
+        } else {
+            actions.push(Action::Waits);
+        }
+        None
+    }
+
+    /// Nobody has waited any more: what was seen last says nothing about now. But a process that was promised the lock goes
+    /// first, if the waiter has the time.
+    fn is_worth_asking(&self, waiter: &Waiter) -> bool {
+        let promised = self.watch.gives_way();
+        promised.is_none_or(|promised| waiter.until.is_some_and(|until| until < promised))
+    }
+
+    /// Whether the lock was seen held, or belongs to somebody who waits for it.
+    fn is_taken(&self) -> bool {
+        match self.state {
+            State::Held(_) => true,
+            // The first answer is everybody's.
+            State::Asking { asking, .. } => {
+                matches!(asking, Asking::AtRow(_)) || !self.watch.is_blind()
+            }
+            // A transaction keeps it, for nobody knows how long.
+            State::Releasing if self.release_is_busy => true,
+            State::Idle | State::Releasing | State::Watching => !self.queue.is_empty(),
+        }
+    }
+
+    /// Whether an owner who comes now asks past the queue, since it may hold the lock already.
+    fn may_enter(&self, owner: Token, once: bool) -> bool {
+        match &self.state {
+            State::Held(lease) => lease.terms.owner == Some(owner),
+            State::Watching if once => self.watch.may_enter(owner),
+            State::Watching => self.watch.seems_held_by(owner),
+            // Who does not wait is told whether it does.
+            State::Asking { .. } => once,
+            State::Idle | State::Releasing => false,
+        }
+    }
+
+    /// Sends an acquire for one who goes past the queue.
+    fn ask_for(&mut self, waiter: Waiter, now: Moment, actions: &mut Vec<Action>) {
+        actions.push(Action::Ask(Question {
+            terms: waiter.terms.clone(),
+            asking: Asking::New,
+            entrant: Some(waiter.id),
+        }));
+        self.entrants.push(Entrant { waiter, since: now });
+    }
+
+    /// Those whose owner seems to hold the lock go past the queue.
+    fn admit(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        let holds = |owner: Token| match &self.state {
+            State::Held(lease) => lease.terms.owner == Some(owner),
+            State::Watching => self.watch.seems_held_by(owner),
+            _ => false,
+        };
+        for waiter in self
+            .queue
+            .take(|waiter| waiter.terms.owner.is_some_and(holds))
+        {
+            self.ask_for(waiter, now, actions);
+        }
+    }
+
+    /// Sends an acquire for the first waiter.
+    fn ask(&mut self, asking: Asking, now: Moment, actions: &mut Vec<Action>) {
+        match self.queue.first() {
+            Some(first) => {
+                self.state = State::Asking { asking, since: now };
+                actions.push(Action::Ask(Question {
+                    terms: first.terms.clone(),
+                    asking,
+                    entrant: None,
+                }));
+            }
+            None => self.settle_down(),
+        }
+    }
+
+    /// Nobody waits any more: the lock is some level's, or nobody's here.
+    fn settle_down(&mut self) {
+        self.state = self.levels.pop().map_or(State::Idle, State::Held);
+    }
+
+    /// A waiter's time is over.
+    pub(crate) fn time_is_over(
+        &mut self,
+        id: u64,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) -> Leaving {
+        if let Some(entrant) = self
+            .entrants
+            .iter_mut()
+            .find(|entrant| entrant.waiter.id == id)
+        {
+            entrant.waiter.once = true;
+            return Leaving::Stays(entrant.since);
+        }
+        let first = self.queue.is_first(id);
+        let blind = self.watch.is_blind();
+        let Some(waiter) = self.queue.get_mut(id) else {
+            return Leaving::Answered;
+        };
+        let answer = match self.state {
+            State::Asking { asking, since } if !matches!(asking, Asking::AtRow(_)) => {
+                (waiter.once || first || blind).then_some(since)
+            }
+            _ => waiter.once.then_some(now),
+        };
+        if let Some(since) = answer {
+            waiter.once = true;
+            return Leaving::Stays(since);
+        }
+        self.leave(id, now, actions);
+        let ours = matches!(self.state, State::Held(_) | State::Releasing);
+        Leaving::Left {
+            seen: ours || self.watch.is_fresh(now),
+        }
+    }
+
+    /// A waiter goes away. False: it has its answer.
+    pub(crate) fn leave(&mut self, id: u64, now: Moment, actions: &mut Vec<Action>) -> bool {
+        if let Some(position) = self
+            .entrants
+            .iter()
+            .position(|entrant| entrant.waiter.id == id)
+        {
+            self.entrants.remove(position);
+            return true;
+        }
+        let left = self.queue.remove(id).is_some();
+        if left {
+            self.give_up(now, actions);
+        }
+        left
+    }
+
+    /// When nobody waits any more, nobody is to be let go first for our sake.
+    fn give_up(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        if self.queue.is_empty() && self.watch.take_back(now) {
+            actions.push(Action::NoLongerWant);
+        }
+    }
+
+    /// The server granted the lock.
+    pub(crate) fn granted(&mut self, lease: Arc<Lease>, now: Moment, actions: &mut Vec<Action>) {
+        self.watch.own(lease.fence, now);
+        let taken = lease.is_held() && self.queue.hand(&lease);
+        // Who asked for one answer has it.
+        self.queue.refuse_once();
+        if taken || mutant::on(Mutant::AbandonedGrantKept) {
+            self.state = State::Held(lease);
+            self.admit(now, actions);
+            return;
+        }
+        // Nobody is there to take it, or it came too late to be trusted.
+        self.give_back(lease, actions);
+    }
+
+    /// The server granted another level to an owner, past the queue.
+    pub(crate) fn entered(
+        &mut self,
+        id: u64,
+        lease: Arc<Lease>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        let entrant = self.take_entrant(id).filter(|_| lease.is_held());
+        let taken = entrant.is_some_and(|entrant| entrant.take(Turn::current(&lease)));
+        if !taken {
+            actions.push(give_back_quietly(&lease));
+            return;
+        }
+        if matches!(self.state, State::Idle | State::Watching) {
+            self.watch.own(lease.fence, now);
+            self.state = State::Held(lease);
+            self.admit(now, actions);
+        } else {
+            self.levels.push(lease);
+        }
+    }
+
+    fn take_entrant(&mut self, id: u64) -> Option<Waiter> {
+        let position = self
+            .entrants
+            .iter()
+            .position(|entrant| entrant.waiter.id == id)?;
+        Some(self.entrants.swap_remove(position).waiter)
+    }
+
+    fn give_back(&mut self, lease: Arc<Lease>, actions: &mut Vec<Action>) {
+        lease.end();
+        self.state = State::Releasing;
+        self.release_is_busy = false;
+        actions.push(Action::Release {
+            lease,
+            announce: true,
+        });
+    }
+
+    /// The server refused: somebody else holds the lock, or a transaction the row (`None`).
+    pub(crate) fn refused(
+        &mut self,
+        row: Option<&RowState>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        let State::Asking { asking, .. } = self.state else {
+            return;
+        };
+        self.watch.refused(row, asking, now);
+        self.queue.refuse_once();
+        if self.queue.is_empty() {
+            self.give_up(now, actions);
+            self.settle_down();
+            return;
+        }
+        if let Some(first) = self.queue.first_mut()
+            && std::mem::take(&mut first.asks)
+        {
+            actions.push(Action::Waits);
+        }
+        if let Some(level) = self.levels.pop() {
+            self.state = State::Held(level);
+            self.admit(now, actions);
+            return;
+        }
+        if row.is_none()
+            && let Some(until) = self.patience(now)
+        {
+            self.ask(Asking::AtRow(until), now, actions);
+            return;
+        }
+        self.state = State::Watching;
+        actions.push(Action::Watch);
+        if let Some(row) = row
+            && self.watch.wish(row, now)
+        {
+            actions.push(Action::Want);
+        }
+    }
+
+    /// The server refused one who asked past the queue: it waits in its place, and the row is watched.
+    pub(crate) fn not_entered(
+        &mut self,
+        id: u64,
+        row: Option<&RowState>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(waiter) = self.take_entrant(id) else {
+            return;
+        };
+        if let (Some(row), Some(owner)) = (row, waiter.terms.owner) {
+            self.watch.not_entered(owner, row);
+        }
+        if waiter.once {
+            waiter.refuse();
+            return;
+        }
+        self.queue.push(waiter);
+        actions.push(Action::Waits);
+        if matches!(self.state, State::Idle) {
+            self.ask(Asking::New, now, actions);
+        }
+    }
+
+    /// Until when the first waiter waits, if it waits for long enough to stand in line at the row.
+    fn patience(&self, now: Moment) -> Option<Option<Moment>> {
+        let first = self.queue.first()?;
+        let enough = first.until.is_none_or(|until| until > now.after(LOCK_WAIT));
+        // A lease counts from when it was asked for: a short one would be over by the time that it is granted.
+        (enough && first.terms.lease() > 2 * LOCK_WAIT).then_some(first.until)
+    }
+
+    /// The time to look has come, and a question to the server takes so long. Whether to look: who is far from it asks instead.
+    pub(crate) fn is_due(
+        &mut self,
+        distance: Duration,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let gives_way = self.watch.gives_way().is_some_and(|until| until > now);
+        let asks = !gives_way && !self.queue.is_empty() && self.watch.asks_instead(distance);
+        if asks {
+            self.ask(Asking::Waiting, now, actions);
+        }
+        !asks
+    }
+
+    /// The watcher looked at the row.
+    pub(crate) fn looked(
+        &mut self,
+        row: Option<&RowState>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        if !matches!(self.state, State::Watching) {
+            return;
+        }
+        self.watch.looked(row, now);
+        let held = row.filter(|row| !row.is_free());
+        if held.is_some() {
+            self.queue.refuse_once();
+            self.give_up(now, actions);
+            self.admit(now, actions);
+        }
+        let gives_way = self.watch.gives_way().is_some();
+        if self.queue.is_empty() {
+            if !gives_way {
+                self.state = State::Idle;
+            }
+        } else if let Some(row) = held {
+            if self.watch.wish(row, now) {
+                actions.push(Action::Want);
+            }
+        } else if !gives_way && !self.watch.courtesy(now) {
+            self.ask(Asking::Waiting, now, actions);
+        }
+    }
+
+    /// The holder of the current turn is done with it. Whether the lock passed on in memory;
+    /// otherwise it is released through the table.
+    pub(crate) fn end_turn(
+        &mut self,
+        lease: &Arc<Lease>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        if !self.is_current(lease) {
+            // A level beside others; or it was lost before, and the place has gone on without it.
+            self.drop_level(lease);
+            if !lease.has_ended() {
+                actions.push(give_back_quietly(lease));
+            }
+            return false;
+        }
+        if self.may_pass(lease, now) {
+            if lease.look_is_due(now) {
+                actions.push(Action::LookForOthers(Arc::clone(lease)));
+            }
+            if lease.next_turn().is_some() && self.queue.hand(lease) {
+                return true;
+            }
+        }
+        match self.levels.pop() {
+            Some(level) => {
+                self.state = State::Held(level);
+                actions.push(give_back_quietly(lease));
+            }
+            None => self.give_back(Arc::clone(lease), actions),
+        }
+        false
+    }
+
+    fn is_current(&self, lease: &Arc<Lease>) -> bool {
+        matches!(&self.state, State::Held(held) if Arc::ptr_eq(held, lease))
+    }
+
+    fn drop_level(&mut self, lease: &Arc<Lease>) {
+        self.levels.retain(|level| !Arc::ptr_eq(level, lease));
+    }
+
+    fn may_pass(&self, lease: &Lease, now: Moment) -> bool {
+        let others = lease.is_wanted() && now.since(lease.answered) >= SLICE;
+        !others
+            && lease.terms.may_pass()
+            && (!lease.was_in_transaction() || mutant::on(Mutant::TurnAfterVerify))
+            && lease.is_held()
+            && self
+                .queue
+                .first()
+                .is_some_and(|first| first.terms.share(&lease.terms))
+    }
+
+    /// The release waits for a transaction that holds the row.
+    pub(crate) fn release_is_busy(&mut self) {
+        if matches!(self.state, State::Releasing) {
+            self.release_is_busy = true;
+            self.queue.refuse_once();
+        }
+    }
+
+    /// The release is known. `wanted`: for how long another process is still known to wait; `fence`: as it is now, if the
+    /// row was ours.
+    pub(crate) fn released(
+        &mut self,
+        wanted: Duration,
+        fence: Option<u64>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        if !matches!(self.state, State::Releasing) {
+            return;
+        }
+        if let Some(level) = self.levels.pop() {
+            self.state = State::Held(level);
+            self.admit(now, actions);
+        } else if self.watch.let_go_first(wanted, fence, now) {
+            self.state = State::Watching;
+            actions.push(Action::Watch);
+        } else {
+            self.ask(Asking::New, now, actions);
+        }
+    }
+
+    /// The lease is lost while a task still holds its guard: the others ask the table.
+    pub(crate) fn lost(&mut self, lease: &Arc<Lease>, now: Moment, actions: &mut Vec<Action>) {
+        if !self.is_current(lease) {
+            self.drop_level(lease);
+        } else if let Some(level) = self.levels.pop() {
+            self.state = State::Held(level);
+        } else {
+            self.ask(Asking::New, now, actions);
+        }
+    }
+
+    /// Nothing can be had from the server for the first waiter, nor for those behind it: they are told.
+    pub(crate) fn fail(&mut self, error: &Error, now: Moment, actions: &mut Vec<Action>) {
+        self.queue.fail(error);
+        self.give_up(now, actions);
+        if !matches!(self.state, State::Held(_) | State::Releasing) {
+            self.settle_down();
+        }
+    }
+
+    /// The same for one who asked past the queue.
+    pub(crate) fn fail_entrant(&mut self, id: u64, error: &Error) {
+        if let Some(entrant) = self.take_entrant(id) {
+            entrant.fail(error);
+        }
+    }
+
+    /// The client is closed.
+    pub(crate) fn close(mut self) {
+        self.queue.fail(&Error::Closed);
+        for entrant in self.entrants {
+            entrant.waiter.fail(&Error::Closed);
+        }
+    }
+
+    /// When to look next, if it is watched.
+    pub(crate) fn next_look(&self) -> Option<Moment> {
+        matches!(self.state, State::Watching).then_some(self.watch.next)
+    }
+
+    /// What the next place of this name is to know.
+    pub(crate) fn unanswered(&self) -> Unanswered {
+        self.watch.unanswered
+    }
+
+    /// Nobody waits, and nothing is going on.
+    pub(crate) fn is_done(&self) -> bool {
+        let quiet = self.queue.is_empty() && self.entrants.is_empty() && self.levels.is_empty();
+        quiet && matches!(self.state, State::Idle)
+    }
+}
+
+/// Ends a lease of which no place needs to hear.
+pub(crate) fn give_back_quietly(lease: &Arc<Lease>) -> Action {
+    lease.end();
+    Action::Release {
+        lease: Arc::clone(lease),
+        announce: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

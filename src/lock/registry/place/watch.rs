@@ -1,0 +1,230 @@
+//! What this process saw of one row, and what it told the others about its own waiting.
+
+use std::time::Duration;
+
+use super::{Asking, Unanswered};
+use crate::clock::{Moment, from_micros};
+use crate::lock::registry::pace::Pace;
+use crate::lock::registry::rotation::Rotation;
+use crate::sql::reply::RowState;
+use crate::timing::{ANSWER, FAR, GIVE_WAY, WANT, WANT_AGAIN};
+use crate::token::Token;
+
+/// A wish for which a process gave way this often, and nobody came, is one that somebody has had: its own, or that
+/// of a process that no longer waits.
+const UNANSWERED: u32 = 3;
+/// A later wish is later by more than this: what the server and the answer's way may differ by.
+const LATER: Duration = Duration::from_millis(100);
+
+/// Who asks instead of looking looks after so many questions all the same: looks tell who the others are, and how far the server is.
+const LOOK_SELDOM: u8 = 8;
+
+/// What was seen of the row.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    fence: u64,
+    pace: Pace,
+    /// When the lock was last seen, by an answer, by a look, or because it was ours.
+    seen: Option<Moment>,
+    /// How long a question to the server takes, if that is so long that what a look tells is over when the acquire comes there:
+    /// such a client asks instead of looking.
+    far: Option<Duration>,
+    /// So many questions were asked since the last look.
+    asked: u8,
+    /// Whose token the row has, as far as it was seen since it moved: a client, or an owner.
+    holder: Option<u32>,
+    /// This owner seemed to hold it, asked, and was refused, while this was the row's fence.
+    not_entered: Option<(Token, u64)>,
+    /// When to look again.
+    pub(super) next: Moment,
+    /// Another process goes first until then, unless the fence moves.
+    give_way: Option<Moment>,
+    pub(crate) unanswered: Unanswered,
+    /// Until when the others know that we wait, unless a grant has answered the wish, and when they were told.
+    wanted: Moment,
+    told: Moment,
+    rotation: Rotation,
+}
+
+impl Watch {
+    /// `unanswered`: what an earlier place of the name knew.
+    pub(super) fn new(client: u32, now: Moment, unanswered: Option<Unanswered>) -> Self {
+        Self {
+            fence: 0,
+            pace: Pace::new(now),
+            seen: None,
+            far: None,
+            asked: 0,
+            holder: None,
+            not_entered: None,
+            next: now,
+            give_way: None,
+            unanswered: unanswered.unwrap_or(Unanswered {
+                times: 0,
+                until: now,
+            }),
+            wanted: now,
+            told: now,
+            rotation: Rotation::new(client),
+        }
+    }
+
+    /// The lock became ours.
+    pub(super) fn own(&mut self, fence: u64, now: Moment) {
+        self.fence = fence;
+        self.seen = Some(now);
+        self.pace.own(now);
+        self.give_way = None;
+        // The grant has answered our wish too.
+        self.wanted = now;
+        self.rotation.own_turn(now);
+    }
+
+    /// An acquire that was sent as `asking` was refused.
+    pub(super) fn refused(&mut self, row: Option<&RowState>, asking: Asking, now: Moment) {
+        self.seen = Some(now);
+        self.note(row, now);
+        let Some(row) = row else { return };
+        if asking == Asking::New && row.wanted > 0 {
+            self.rotation.came_later();
+        }
+        if row.is_free() {
+            // Somebody waits already, and has it next.
+            self.give_way = Some(now.after(GIVE_WAY.saturating_sub(row.free_for())));
+        }
+    }
+
+    /// The watcher looked at the row.
+    pub(super) fn looked(&mut self, row: Option<&RowState>, now: Moment) {
+        self.seen = Some(now);
+        self.asked = 0;
+        if let Some(row) = row {
+            self.rotation.saw(row.client, now);
+        }
+        self.note(row, now);
+        self.holder = row.filter(|row| !row.is_free()).map(|row| row.client);
+        if self.give_way.is_some_and(|until| until <= now) {
+            self.give_way = None;
+            self.unanswered.times += 1;
+        }
+    }
+
+    /// Takes in what the row shows, and sets the time of the next look.
+    fn note(&mut self, row: Option<&RowState>, now: Moment) {
+        if let Some(row) = row {
+            let moved = row.fence != self.fence;
+            self.pace.saw(!row.is_free(), moved, now);
+            if moved {
+                self.fence = row.fence;
+                self.holder = None;
+                self.give_way = None;
+                self.unanswered.times = 0;
+            }
+        }
+        let mut pause = self.pace.pause(self.rotation.is_next(), now);
+        if let Some(distance) = self.far {
+            // One question falls into the time for which others give way.
+            pause = pause.min(GIVE_WAY.saturating_sub(distance));
+        }
+        self.next = now.after(pause);
+        if let Some(row) = row
+            && row.remaining > 0
+        {
+            self.next = self.next.min(now.after(from_micros(row.remaining)));
+        }
+    }
+
+    /// The time to look has come, and a question to the server takes so long. Whether to ask instead; looks are only seldom needed then.
+    pub(super) fn asks_instead(&mut self, distance: Duration) -> bool {
+        self.far = (distance >= FAR).then_some(distance);
+        self.asked = self.asked.saturating_add(1);
+        self.far.is_some() && self.asked <= LOOK_SELDOM
+    }
+
+    /// The lock was seen a moment ago.
+    pub(super) fn is_fresh(&self, now: Moment) -> bool {
+        self.seen.is_some_and(|seen| now.since(seen) <= ANSWER)
+    }
+
+    /// Nothing has been seen of the lock yet.
+    pub(super) fn is_blind(&self) -> bool {
+        self.seen.is_none()
+    }
+
+    /// Whether this owner may hold the lock: only an acquire can tell.
+    pub(super) fn may_enter(&self, owner: Token) -> bool {
+        self.not_entered != Some((owner, self.fence))
+            && self.holder.is_none_or(|holder| holder == owner.client())
+    }
+
+    /// The same, once the lock was seen to be held.
+    pub(super) fn seems_held_by(&self, owner: Token) -> bool {
+        self.holder.is_some() && self.may_enter(owner)
+    }
+
+    /// An owner asked and does not hold the lock.
+    pub(super) fn not_entered(&mut self, owner: Token, row: &RowState) {
+        self.not_entered = Some((owner, row.fence));
+    }
+
+    /// Whether another process goes first, until then.
+    pub(super) fn gives_way(&self) -> Option<Moment> {
+        self.give_way
+    }
+
+    /// The lock is free: how long to let those go first that have waited longer. Then the next look is set.
+    pub(super) fn courtesy(&mut self, now: Moment) -> bool {
+        let courtesy = self.rotation.courtesy();
+        if let Some(courtesy) = courtesy {
+            self.next = now.after(courtesy);
+        }
+        courtesy.is_some()
+    }
+
+    /// Whether to say that we wait: the others do not know, or have forgotten.
+    pub(super) fn wish(&mut self, row: &RowState, now: Moment) -> bool {
+        let answered = row.wanted <= 0 && self.told.after(WANT_AGAIN) <= now;
+        let say = self.wanted <= now || answered;
+        if say {
+            self.wanted = now.after(WANT);
+            self.told = now;
+        }
+        say
+    }
+
+    /// Nobody waits any more. Whether the others think so.
+    pub(super) fn take_back(&mut self, now: Moment) -> bool {
+        let known = self.wanted > now;
+        self.wanted = now;
+        known
+    }
+
+    /// Our release is known. Whether another process, which is known to wait for so long still, goes first.
+    pub(super) fn let_go_first(
+        &mut self,
+        wanted: Duration,
+        fence: Option<u64>,
+        now: Moment,
+    ) -> bool {
+        self.seen = Some(now);
+        let Unanswered { times, until } = self.unanswered;
+        let wish = now.after(wanted);
+        let newer = wish > until.after(LATER);
+        if wanted.is_zero() || (times >= UNANSWERED && !newer) {
+            return false;
+        }
+        // Once, unless it does not come.
+        if newer {
+            self.unanswered = Unanswered {
+                times: 0,
+                until: wish,
+            };
+        }
+        self.fence = fence.unwrap_or(self.fence);
+        self.holder = None;
+        self.pace.own(now);
+        self.give_way = Some(now.after(GIVE_WAY));
+        self.next = now.after(self.pace.pause(false, now));
+        true
+    }
+}

@@ -1,0 +1,32 @@
+//! Without the feature `metrics`: nothing.
+
+use std::time::Duration;
+
+pub(crate) fn count(_: &'static str, _: usize) {}
+
+pub(crate) fn record(_: &'static str, _: Duration) {}
+
+pub(crate) fn reachable(_: bool) {}
+
+pub(crate) fn describe() {}
+
+pub(crate) struct Waiting;
+
+impl Waiting {
+    pub(crate) fn begin() -> Self {
+        Self
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Hold;
+
+#[expect(
+    clippy::unused_self,
+    reason = "it has the methods that it has with the feature"
+)]
+impl Hold {
+    pub(crate) fn begin(&self) {}
+
+    pub(crate) fn end(&self) {}
+}
