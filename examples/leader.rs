@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use tag_lock::{LeaseView, LockClient};
+use tag_lock::{Error as LockError, LeaseView, LockClient};
 use tokio::task::JoinSet;
 
 #[tokio::main]
@@ -34,11 +34,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn work(worker: u32, lease: LeaseView) -> u32 {
+async fn work(worker: u32, lease: LeaseView) -> Result<u32, LockError> {
     println!("worker {worker} leads, term {}", lease.fencing_token());
     for step in 1..=3 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         println!("worker {worker}: step {step}");
     }
-    worker
+    Ok(worker)
 }

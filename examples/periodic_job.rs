@@ -36,15 +36,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// The job. Whether this machine ran it.
 async fn send_invoices(locks: &LockClient) -> Result<bool, LockError> {
-    let Some(guard) = locks
-        .lock("send_invoices")
-        .hold_at_least(HOLD)
-        .try_acquire()
-        .await?
-    else {
-        return Ok(false);
-    };
-    // The work is quick. The release ends the lease, but the lock is not free before the minimum time has passed.
-    guard.release().await?;
-    Ok(true)
+    let job = locks.lock("send_invoices").hold_at_least(HOLD);
+    // The work is quick. Its end ends the lease, but the lock is not free before the minimum time has passed.
+    let ran = job.try_run(async |_lease| {}).await?;
+    Ok(ran.is_some())
 }

@@ -1,6 +1,7 @@
 //! Counters: 64-bit values that are never over- or undershot.
 
 use std::ops::RangeBounds;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::inner::Inner;
@@ -19,10 +20,24 @@ use crate::token::Token;
 ///
 /// Additions to one counter that come while others are in flight travel together, and every caller
 /// gets its own exact value: as a sequence, [`add(1)`](Self::add) gives out distinct numbers.
-#[derive(Debug)]
-pub struct Counter<'c> {
-    client: &'c Inner,
-    name: String,
+///
+/// It has the client in it: it can be cloned, kept in a struct, and handed to another task.
+///
+/// ```no_run
+/// # async fn example(locks: tag_lock::LockClient) -> Result<(), Box<dyn std::error::Error>> {
+/// let tickets = locks.counter("ticket");
+/// let ticket = tokio::spawn({
+///     let tickets = tickets.clone();
+///     async move { tickets.add(1).await }
+/// });
+/// println!("{}", ticket.await??);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Counter {
+    client: Arc<Inner>,
+    name: Arc<str>,
     window: Duration,
     retention: Duration,
 }
@@ -32,11 +47,11 @@ const RETENTION: Duration = Duration::from_secs(86_400);
 /// An id must not be forgotten while the packet that brought it is still on its way.
 const MIN_RETENTION: Duration = Duration::from_secs(60);
 
-impl<'c> Counter<'c> {
-    pub(crate) fn new(client: &'c Inner, name: &str) -> Self {
+impl Counter {
+    pub(crate) fn new(client: Arc<Inner>, name: &str) -> Self {
         Self {
             client,
-            name: name.to_owned(),
+            name: name.into(),
             window: Duration::ZERO,
             retention: RETENTION,
         }
@@ -69,6 +84,12 @@ impl<'c> Counter<'c> {
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
+    }
+
+    /// The counter's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The value.
@@ -115,7 +136,7 @@ impl<'c> Counter<'c> {
         match self.call(Request::Add { delta, window }).await? {
             Outcome::Counted { value, .. } => Ok(value),
             Outcome::OutOfBounds { value } => Err(Error::Overflow {
-                name: self.name.clone(),
+                name: self.name.to_string(),
                 value,
                 delta,
             }),
@@ -192,7 +213,7 @@ impl<'c> Counter<'c> {
         match self.once(operation_id, delta, (i64::MIN, i64::MAX)).await? {
             Outcome::Counted { value, .. } => Ok(value),
             Outcome::OutOfBounds { value } => Err(Error::Overflow {
-                name: self.name.clone(),
+                name: self.name.to_string(),
                 value,
                 delta,
             }),
@@ -373,12 +394,8 @@ impl<'c> Counter<'c> {
         Ok(answer.outcome)
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     pub(crate) fn client(&self) -> &Inner {
-        self.client
+        &self.client
     }
 
     pub(crate) fn key(&self) -> Result<RowKey, Error> {
@@ -397,12 +414,12 @@ impl<'c> Counter<'c> {
 
     fn unexpected(&self, outcome: &Outcome) -> Error {
         tracing::error!(
-            counter = self.name,
+            counter = %self.name,
             ?outcome,
             "an outcome that no counter has"
         );
         Error::OutcomeUnknown {
-            name: self.name.clone(),
+            name: self.name.to_string(),
         }
     }
 }

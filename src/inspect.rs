@@ -11,6 +11,8 @@ use crate::sql::reply::{ACTIVE, KEPT};
 
 /// The state of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum LockState {
     /// Nobody holds it: it was released, or its lease has ended.
@@ -21,15 +23,17 @@ pub enum LockState {
     Kept,
 }
 
-/// A lock as it stands in the table.
+/// A lock as it stands in the table. With the feature `serde` it can be serialized: times as RFC 3339, the remaining time as
+/// seconds and nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct LockInfo {
     /// Its name.
     pub name: String,
     /// Whether it is held.
     pub state: LockState,
-    /// Who holds it, or held it last: `host/pid`, or what the client was built with.
+    /// Who holds it, or held it last: `host/pid`, or what the client was built with. Of a re-entrant lock, who entered first.
     pub held_by: String,
     /// What it is, or was, held for.
     pub description: String,
@@ -87,4 +91,32 @@ impl LockInfo {
 
 fn time(micros: i64) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(micros).unwrap_or_default()
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_can_be_read() {
+        let info = LockInfo {
+            name: "job".to_owned(),
+            state: LockState::Held,
+            held_by: "host/1".to_owned(),
+            description: String::new(),
+            deadline: time(1_700_000_000_000_001),
+            remaining: Duration::from_micros(1_000_001),
+            fencing_token: u64::MAX,
+            depth: 1,
+            modified: time(0),
+        };
+        let text = serde_json::to_string(&info).expect("written");
+        assert!(
+            text.contains(r#""state":"held","held_by":"host/1""#)
+                && text.contains(r#""deadline":"2023-11-14T22:13:20.000001Z""#),
+            "{text}"
+        );
+        let read: LockInfo = serde_json::from_str(&text).expect("read");
+        assert_eq!(read, info);
+    }
 }

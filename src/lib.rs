@@ -30,7 +30,7 @@ pub use self::client::{AtClose, LockClient, LockClientBuilder, Stripes};
 pub use self::counter::Counter;
 pub use self::error::Error;
 pub use self::inspect::{LockInfo, LockState};
-pub use self::lock::{LeaseView, LockGuard, LockRequest};
+pub use self::lock::{LeaseView, LockGuard, LockRequest, WorkOutput};
 #[cfg(tag_lock_mutants)]
 #[doc(hidden)]
 pub use self::mutant::MUTANTS;

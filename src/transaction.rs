@@ -14,8 +14,9 @@
 //!
 //! An answer is believed only if the row explains it: see [`Change`]. Each call sets the connection's `LAST_INSERT_ID()`.
 
-use sqlx::mysql::MySqlConnection;
-use sqlx::{AssertSqlSafe, Row};
+use futures_util::TryStreamExt;
+use sqlx::mysql::{MySqlConnection, MySqlQueryResult, MySqlRow};
+use sqlx::{AssertSqlSafe, Either, Row};
 
 use crate::client::LockClient;
 use crate::client::inner::Inner;
@@ -23,8 +24,8 @@ use crate::clock::{Moment, micros};
 use crate::counter::Counter;
 use crate::engine::request::Request;
 use crate::error::Error;
-use crate::lock::LockGuard;
 use crate::lock::registry::InVain;
+use crate::lock::{LeaseView, LockGuard};
 use crate::name::Name;
 use crate::sql::operation::{Operation, Touch};
 use crate::sql::row::RowKey;
@@ -33,7 +34,7 @@ use crate::sql::server_error::{
     QUERY_INTERRUPTED, STATEMENT_TIMEOUT, TRANSACTION_ROLLBACK_DURING_COMMIT, UNKNOWN_ERROR,
     code_of,
 };
-use crate::sql::transaction::{self, Change, Verdict};
+use crate::sql::transaction::{self, Change, Packet, RESTORE, Verdict};
 use crate::timing::WANT;
 use crate::touched::YOUNG;
 
@@ -50,8 +51,8 @@ pub struct TransactionLock {
 
 impl LockGuard {
     /// Verifies, in the caller's transaction, that the lock is still held, and keeps it so until that
-    /// transaction ends: nobody else can be granted the lock before, so the commit is fenced. It also
-    /// extends the lease by its ttl, if the transaction commits. One round trip.
+    /// transaction ends: nobody else can be granted the lock before, so the commit is fenced. If the transaction commits, a
+    /// lease that is renewed automatically has been renewed by it, too. One round trip.
     ///
     /// Works under every isolation level; call it first in the transaction ([`Error::StaleSnapshot`]). A lease that was
     /// used so is not passed on in memory any more.
@@ -72,24 +73,15 @@ impl LockGuard {
     ///
     /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
     pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
-        let lease = self.use_in_transaction()?;
-        let change = transaction::verify(
-            lease.name.as_str(),
-            lease.token,
-            lease.fence,
-            lease
-                .renewal(lease.terms.ttl)
-                .ok_or_else(|| self.no_longer_ours())?,
-        );
-        self.expect_ours(execute(connection, &change, &lease.name).await?)
-            .await
+        self.as_view().verify_in(connection).await
     }
 
     /// Releases the lock when the caller's transaction commits, and not otherwise: after a rollback the
     /// lease is held on and the guard can be used. One round trip.
     ///
     /// Drop the guard after the commit. Until then the lease is renewed if the transaction has not
-    /// committed. ([`release`](Self::release) answers `Ok` after the commit, unless somebody else has
+    /// committed. The guard is not [held](Self::is_held) from here on, until it is known that the transaction was rolled back.
+    /// ([`release`](Self::release) answers `Ok` after the commit, unless somebody else has
     /// acquired the lock by then: it cannot know then that this guard had not lost it before.)
     ///
     /// # Errors
@@ -101,7 +93,8 @@ impl LockGuard {
     ///
     /// Not cancel safe: after dropping the future, close the connection.
     pub async fn release_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
-        if self.is_reentrant() {
+        let view = self.as_view();
+        if view.is_reentrant() {
             // The row cannot tell an owner's levels apart: the guard's own release would take off another.
             return Err(Error::InvalidOption {
                 option: "owner",
@@ -110,16 +103,60 @@ impl LockGuard {
                     .to_owned(),
             });
         }
-        let lease = self.use_in_transaction()?;
+        let lease = view.use_in_transaction()?;
         let change = transaction::release(
+            view.dialect().await?,
             lease.name.as_str(),
-            lease.token,
-            lease.fence,
+            (lease.token, lease.fence),
             lease.current_turn(),
             lease.hold_left(),
         );
-        self.expect_ours(execute(connection, &change, &lease.name).await?)
-            .await
+        let verdict = execute(connection, &change, &lease.name).await?;
+        view.expect_ours(verdict).await?;
+        lease.release_is_open(Moment::now());
+        Ok(())
+    }
+}
+
+impl LeaseView {
+    /// As [`LockGuard::verify_in`], for the work under a lock that was handed a view of its lease: in
+    /// [`LockRequest::run`](crate::LockRequest::run), say.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient, pool: sqlx::MySqlPool) -> Result<(), Box<dyn std::error::Error>> {
+    /// locks
+    ///     .lock("invoice:7")
+    ///     .run(|lease| async move {
+    ///         let mut tx = pool.begin().await?;
+    ///         lease.verify_in(&mut tx).await?;
+    ///         // … the application's own statements …
+    ///         tx.commit().await?;
+    ///         Ok::<_, Box<dyn std::error::Error>>(())
+    ///     })
+    ///     .await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::verify_in`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
+    pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
+        let lease = self.use_in_transaction()?;
+        let most = lease.renewal(lease.terms.ttl);
+        let most = most.ok_or_else(|| self.no_longer_ours())?;
+        // A lease that is not renewed ends when it ends: its holder would not learn that it is longer.
+        let ttl = if lease.terms.auto_renew { most } else { 0 };
+        let (dialect, grant) = (self.dialect().await?, (lease.token, lease.fence));
+        let change = transaction::verify(dialect, lease.name.as_str(), grant, ttl);
+        let asked = Moment::now();
+        let verdict = execute(connection, &change, &lease.name).await?;
+        self.expect_ours(verdict).await?;
+        lease.found_held(asked);
+        Ok(())
     }
 
     async fn expect_ours(&self, verdict: Verdict) -> Result<(), Error> {
@@ -127,7 +164,7 @@ impl LockGuard {
             Verdict::Changed(_) => Ok(()),
             Verdict::Refused => Err(self.no_longer_ours()),
             Verdict::Unknown if self.is_deleted().await => Err(self.no_longer_ours()),
-            Verdict::Unknown => Err(Error::Interrupted {
+            Verdict::Outside | Verdict::Unknown => Err(Error::Interrupted {
                 name: self.name().to_owned(),
                 source: None,
             }),
@@ -156,13 +193,14 @@ impl LockClient {
         name: &str,
     ) -> Result<TransactionLock, Error> {
         let key = RowKey::lock(Name::new(name)?);
+        let dialect = self.inner().engine.dialect().await?;
         self.inner().touch(&key).await?;
         // A lease is waited for outside the transaction: a row that the transaction has locked could
         // not be renewed.
         self.inner().wait_until_free(&key).await?;
         match self
             .inner()
-            .take(connection, transaction::lock(name), &key)
+            .take(connection, transaction::lock(dialect, name), &key)
             .await?
         {
             Some(lock) => Ok(lock),
@@ -187,13 +225,14 @@ impl LockClient {
         name: &str,
     ) -> Result<Option<TransactionLock>, Error> {
         let key = RowKey::lock(Name::new(name)?);
+        let dialect = self.inner().engine.dialect().await?;
         self.inner().touch(&key).await?;
         if !self.inner().is_free(&key, true).await? {
             return Ok(None);
         }
         match self
             .inner()
-            .take(connection, transaction::try_lock(name), &key)
+            .take(connection, transaction::try_lock(dialect, name), &key)
             .await
         {
             Err(Error::Busy { .. }) => Ok(None),
@@ -215,7 +254,7 @@ impl Inner {
                 fencing_token,
             })),
             Verdict::Refused => Ok(None),
-            Verdict::Unknown => Err(self.interrupted(key)),
+            Verdict::Outside | Verdict::Unknown => Err(self.interrupted(key)),
         }
     }
 
@@ -279,7 +318,7 @@ impl Inner {
     }
 }
 
-impl Counter<'_> {
+impl Counter {
     /// Adds `delta` in the caller's transaction, and gives the new value: it counts when that commits,
     /// and not otherwise. Holds the counter until then.
     ///
@@ -340,13 +379,14 @@ impl Counter<'_> {
     pub async fn get_in(&self, connection: &mut MySqlConnection) -> Result<i64, Error> {
         let key = self.key()?;
         self.client().touch(&key).await?;
-        let sql = transaction::get(key.name.as_str());
-        let row = sqlx::raw_sql(AssertSqlSafe(sql))
-            .fetch_optional(connection)
-            .await
-            .map_err(|error| explain(error, &key.name))?
-            .ok_or_else(|| self.client().interrupted(&key))?;
-        row.try_get_unchecked(0).map_err(Error::from_sqlx)
+        let dialect = self.client().engine.dialect().await?;
+        let packet = transaction::get(dialect, key.name.as_str());
+        let (_, row) = send(connection, packet, &key.name).await?;
+        let row = row.ok_or_else(|| self.client().interrupted(&key))?;
+        match row.try_get_unchecked(1).map_err(Error::from_sqlx)? {
+            0_i64 => Err(outside(&key.name)),
+            _ => row.try_get_unchecked(0).map_err(Error::from_sqlx),
+        }
     }
 
     async fn change_in(
@@ -361,25 +401,69 @@ impl Counter<'_> {
             return Ok(None);
         };
         self.client().touch(&key).await?;
-        let change = transaction::add(key.name.as_str(), delta, from, window);
+        let dialect = self.client().engine.dialect().await?;
+        let change = transaction::add(dialect, key.name.as_str(), delta, from, window);
         match execute(connection, &change, &key.name).await? {
             Verdict::Changed(value) => Ok(Some(value.cast_signed())),
             Verdict::Refused => Ok(None),
-            Verdict::Unknown => Err(self.client().interrupted(&key)),
+            Verdict::Outside | Verdict::Unknown => Err(self.client().interrupted(&key)),
         }
     }
 }
 
+/// Sends a change, and reads its verdict from the acknowledgement.
 async fn execute(
     connection: &mut MySqlConnection,
     change: &Change,
     name: &Name,
 ) -> Result<Verdict, Error> {
-    let done = sqlx::raw_sql(AssertSqlSafe(change.sql.clone()))
-        .execute(connection)
-        .await
-        .map_err(|error| explain(error, name))?;
-    Ok(change.verdict(done.rows_affected(), done.last_insert_id()))
+    let (done, _) = send(connection, change.packet(), name).await?;
+    match done.map(|done| change.verdict(done.rows_affected(), done.last_insert_id())) {
+        Some(Verdict::Outside) => Err(outside(name)),
+        Some(verdict) => Ok(verdict),
+        None => Ok(Verdict::Unknown),
+    }
+}
+
+/// Sends a packet: its statement's acknowledgement, and its last row.
+async fn send(
+    connection: &mut MySqlConnection,
+    packet: Packet,
+    name: &Name,
+) -> Result<(Option<MySqlQueryResult>, Option<MySqlRow>), Error> {
+    let (mut done, mut last) = (None, None);
+    let reading = async {
+        let mut results = sqlx::raw_sql(AssertSqlSafe(packet.sql)).fetch_many(&mut *connection);
+        let mut number = 0;
+        while let Some(result) = results.try_next().await? {
+            match result {
+                Either::Left(result) => {
+                    if number == packet.result {
+                        done = Some(result);
+                    }
+                    number += 1;
+                }
+                Either::Right(row) => last = Some(row),
+            }
+        }
+        Ok::<_, sqlx::Error>(())
+    };
+    match reading.await {
+        Ok(()) => Ok((done, last)),
+        Err(error) => {
+            if packet.restores && error.as_database_error().is_some() {
+                // If it fails, the server closes the connection if that is idle.
+                drop(sqlx::raw_sql(RESTORE).execute(connection).await);
+            }
+            Err(explain(error, name))
+        }
+    }
+}
+
+fn outside(name: &Name) -> Error {
+    Error::NoTransaction {
+        name: name.to_string(),
+    }
 }
 
 /// What the server's error means inside a transaction.

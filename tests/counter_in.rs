@@ -400,3 +400,47 @@ async fn busy_with_its_own_row(database: &TestDatabase, [packet, request]: [Dura
     assert_eq!(counter.get().await.expect("reads"), 2, "nor later");
     true
 }
+
+/// The victim of a deadlock is told that its transaction is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_is_named() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let counters = [client.counter("a"), client.counter("b")];
+    let mut connections = [database.connection().await, database.connection().await];
+    for (counter, connection) in counters.iter().zip(&mut connections) {
+        begin(connection, "READ COMMITTED").await;
+        counter.add_in(connection, 1).await.expect("adds");
+    }
+    let [first, second] = &mut connections;
+    // Each waits for the other; whoever goes on ends, so that the other one does, too.
+    let add = async |counter: &tag_lock::Counter, connection: &mut MySqlConnection| {
+        let added = counter.add_in(connection, 1).await;
+        let again = match &added {
+            Ok(_) => None,
+            Err(_) => Some(counter.add_in(connection, 1).await),
+        };
+        run(connection, "ROLLBACK").await;
+        (added, again)
+    };
+    let (one, other) = tokio::join!(add(&counters[1], first), add(&counters[0], second));
+    let [undone] = [one, other]
+        .map(|(added, again)| added.err().zip(again))
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .try_into()
+        .expect("one of them");
+    assert!(
+        matches!(undone.0, Error::RolledBack { .. }),
+        "{:?}",
+        undone.0
+    );
+    assert!(undone.0.is_retryable() && undone.0.name().is_some());
+    assert!(
+        matches!(undone.1, Err(Error::NoTransaction { .. })),
+        "{:?}",
+        undone.1
+    );
+    database.remove().await;
+}

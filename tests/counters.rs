@@ -17,7 +17,7 @@ use tokio::sync::Barrier;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-async fn assert_overflows(counter: &Counter<'_>, by: i64, at: i64) {
+async fn assert_overflows(counter: &Counter, by: i64, at: i64) {
     match counter.add(by).await {
         Err(Error::Overflow { name, value, delta }) => {
             assert_eq!((name.as_str(), value, delta), ("n", at, by));

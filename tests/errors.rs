@@ -10,6 +10,7 @@
 mod account;
 mod support;
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use account::{Account, options};
@@ -24,7 +25,10 @@ static SERVER: RwLock<()> = RwLock::const_new(());
 
 #[track_caller]
 fn assert_says(error: &Error, words: &[&str]) {
-    let message = error.to_string();
+    let mut message = error.to_string();
+    if let Some(source) = error.source() {
+        message = format!("{message}: {source}");
+    }
     for word in words {
         assert!(message.contains(word), "{word:?} is not in: {message}");
     }

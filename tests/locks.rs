@@ -326,6 +326,19 @@ impl Drop for Flag {
     }
 }
 
+/// As an application has them.
+#[derive(Debug, PartialEq)]
+enum Failed {
+    Printer(&'static str),
+    Lock,
+}
+
+impl From<Error> for Failed {
+    fn from(_: Error) -> Self {
+        Self::Lock
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn run_releases_whatever_comes() {
     let database = TestDatabase::new().await;
@@ -333,19 +346,23 @@ async fn run_releases_whatever_comes() {
     let sum = a.lock("job").run(async |lease| {
         assert!(lease.is_held() && lease.name() == "job" && lease.fencing_token() > 0);
         assert!(is_taken(&b, "job").await);
-        1 + 1
+        Ok::<_, Error>(1 + 1)
     });
     assert_eq!(sum.await.unwrap(), 2);
     assert!(!is_taken(&b, "job").await);
 
-    let failed = a.lock("job").run(async |_| Err::<(), _>("no paper"));
-    assert_eq!(failed.await.unwrap(), Err("no paper"));
+    let failed = a
+        .lock("job")
+        .run(async |_| Err::<(), _>(Failed::Printer("no paper")));
+    assert_eq!(failed.await.unwrap_err(), Failed::Printer("no paper"));
     assert!(!is_taken(&b, "job").await);
+    let invalid = a.lock("").run(async |_| Ok::<(), Failed>(()));
+    assert_eq!(invalid.await.unwrap_err(), Failed::Lock);
 
     let client = a.clone();
     let panicked = tokio::spawn(async move {
         let request = client.lock("job").ttl(HOUR);
-        request.run(async |_| panic!("on purpose")).await
+        request.run(async |_| -> () { panic!("on purpose") }).await
     });
     assert!(panicked.await.unwrap_err().is_panic());
     let guard = b.lock("job").wait(HOUR / 4).acquire().await.unwrap();

@@ -196,7 +196,6 @@ async fn transactions_and_connections_are_taken_alike() {
         .expect("a pool");
     let mut tx = pool.begin().await.expect("begins");
     stage.lease.verify_in(&mut tx).await.expect("ours");
-    stage.lease.verify_in(&mut tx).await.expect("ours");
     helper(&stage, &mut tx).await.expect("granted");
     tx.rollback().await.expect("rolls back");
     let mut pooled = pool.acquire().await.expect("a connection");

@@ -16,6 +16,7 @@ use sqlx::Connection;
 use sqlx::mysql::MySqlConnection;
 use support::{TestDatabase, eventually, number, run};
 use tag_lock::{Error, LockClient, LockState};
+use tokio::time::timeout;
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -82,9 +83,9 @@ async fn a_rollback_leaves_the_guard_usable() {
         begin(&mut connection, level).await;
         guard.release_in(&mut connection).await.expect("ours");
         run(&mut connection, "ROLLBACK").await;
-        assert!(guard.is_held());
         let before = deadline(level).await;
         eventually("it is renewed on", async || deadline(level).await > before).await;
+        eventually("that is known", async || guard.is_held()).await;
         assert!(!is_free(&other, level).await);
         begin(&mut connection, level).await;
         guard.verify_in(&mut connection).await.expect("still ours");
@@ -94,23 +95,37 @@ async fn a_rollback_leaves_the_guard_usable() {
     }
 }
 
-#[tokio::test]
-async fn a_release_through_a_lane_waits_for_the_transaction() {
+/// A release before one's own commit would wait for it: it says so at once, and is carried out when the transaction ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_before_the_commit_fails_at_once() {
+    // A fraction of the request's time limit, and of the lease.
+    const AT_ONCE: Duration = Duration::from_secs(60);
     let database = TestDatabase::new().await;
     let (holder, other) = (database.client().await, database.client().await);
     let mut connection = database.connection().await;
     for level in LEVELS {
-        for end in ["COMMIT", "ROLLBACK"] {
-            let guard = holder.lock("a").acquire().await.expect("acquires");
+        for (end, dropped) in [("COMMIT", false), ("ROLLBACK", false), ("COMMIT", true)] {
+            let request = holder.lock("a").ttl(Duration::from_secs(3_600));
+            let guard = request.acquire().await.expect("acquires");
             begin(&mut connection, level).await;
             guard.verify_in(&mut connection).await.expect("ours");
-            let releasing = tokio::spawn(guard.release());
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            assert!(!releasing.is_finished(), "{level}: not before the {end}");
-            assert!(!is_free(&other, "a").await);
+            if dropped {
+                drop(guard);
+            } else {
+                let released = timeout(AT_ONCE, guard.release()).await.expect("an answer");
+                assert!(
+                    matches!(released, Err(Error::Busy { .. })),
+                    "{level}: {released:?}"
+                );
+            }
+            // Nor do others of the process wait who do not want to.
+            for client in [&holder, &other] {
+                let free = timeout(AT_ONCE, is_free(client, "a")).await;
+                assert!(!free.expect("an answer"), "{level}: before the {end}");
+            }
             run(&mut connection, end).await;
-            releasing.await.expect("a task").expect("it was ours");
-            assert!(is_free(&other, "a").await);
+            eventually("it is released", async || is_free(&other, "a").await).await;
+            assert!(is_free(&holder, "a").await);
         }
     }
 }

@@ -18,6 +18,8 @@ use crate::sql::session::Commit;
 use crate::timing::MAX_DURATION;
 use crate::touched::Touched;
 
+/// What to do about a URL.
+pub(super) const URL: &str = "write mysql://user:password@host:port/database";
 /// The most lanes: there are a hundred stripes.
 const MAX_LANES: usize = 32;
 
@@ -156,6 +158,28 @@ impl LockClientBuilder {
         let account_limit = session.account_limit;
         // The lanes may need its place.
         drop(session);
+        self.start(account_limit)
+    }
+
+    /// As [`connect`](Self::connect), but without a look at the server: an application starts while its database is away, and
+    /// the client connects with its first request. That the address or the password is wrong is told by that, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for options that make no sense, or if the [own thread](Self::own_thread) cannot be started.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn connect_lazy(self) -> Result<LockClient, Error> {
+        self.check()?;
+        metric::describe();
+        // The first connection tells.
+        self.start(0)
+    }
+
+    /// The client, of an account that may have so many connections; 0 if nothing limits them.
+    fn start(self, account_limit: i64) -> Result<LockClient, Error> {
         // Exhaustive: a new option cannot be forgotten here.
         let Self {
             connect,
@@ -196,6 +220,9 @@ impl LockClientBuilder {
                 reason: reason.to_owned(),
             })
         };
+        if self.connect.get_database().is_none_or(str::is_empty) {
+            return invalid("url", &format!("it names no database; {URL}"));
+        }
         if self.lanes == 0 || self.lanes > MAX_LANES {
             return invalid("lanes", "use 1 to 32");
         }

@@ -19,7 +19,6 @@ use crate::inspect::LockInfo;
 use crate::lock::LockRequest;
 use crate::name::Name;
 use crate::sql::operation::{ForceRelease, Operation};
-use crate::sql::reply::FREE;
 use crate::sql::row::RowKey;
 use crate::token::Token;
 
@@ -62,15 +61,36 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`], [`Error::AccessDenied`], [`Error::TooManyConnections`], or [`Error::Database`] if the URL
-    /// cannot be read. That the tables are missing is not noticed here, but by the first request.
+    /// [`Error::InvalidOption`] if the URL cannot be read, or names no database; [`Error::Unreachable`],
+    /// [`Error::AccessDenied`], [`Error::TooManyConnections`]. That the tables are missing is not noticed here, but by the
+    /// first request.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn connect(url: &str) -> Result<Self, Error> {
-        let options: MySqlConnectOptions = url.parse().map_err(Error::from_sqlx)?;
-        Self::builder(options).connect().await
+        Self::builder(read(url)?).connect().await
+    }
+
+    /// As [`connect`](Self::connect), but without a look at the server: an application starts while its database is away, and
+    /// the client connects with its first request.
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> Result<(), tag_lock::Error> {
+    /// let locks = tag_lock::LockClient::connect_lazy("mysql://user:password@localhost/shop")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] if the URL cannot be read, or names no database.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn connect_lazy(url: &str) -> Result<Self, Error> {
+        Self::builder(read(url)?).connect_lazy()
     }
 
     /// A client with options of its own.
@@ -121,8 +141,8 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn lock(&self, name: &str) -> LockRequest<'_> {
-        LockRequest::new(&self.inner, name)
+    pub fn lock(&self, name: &str) -> LockRequest {
+        LockRequest::new(Arc::clone(&self.inner), name)
     }
 
     /// A counter by its name. A lock of the same name is something else.
@@ -133,8 +153,8 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn counter(&self, name: &str) -> Counter<'_> {
-        Counter::new(&self.inner, name)
+    pub fn counter(&self, name: &str) -> Counter {
+        Counter::new(Arc::clone(&self.inner), name)
     }
 
     /// What stands in the table about a lock; `None` if it was never taken.
@@ -193,7 +213,7 @@ impl LockClient {
         self.inner.list(after, limit).await
     }
 
-    /// Frees a lock, whoever holds it: for operators. Whether it was taken. Its holder's lost signal
+    /// Frees a lock, whoever holds it: for operators. Whether it was taken: not if its lease had ended by itself. Its holder's lost signal
     /// fires with its next renewal (at the end of the lease without one, and within about 100 ms while tasks of its
     /// process pass the lock on in memory), and its release is [`Error::LockLost`] from then on; whatever it still does
     /// under the lock only fencing can stop.
@@ -221,7 +241,7 @@ impl LockClient {
         let Some(row) = seen.first().copied().flatten() else {
             return Ok(false);
         };
-        if row.status == FREE {
+        if row.is_free() {
             return Ok(false);
         }
         let operation = Operation::ForceRelease(ForceRelease {
@@ -307,6 +327,25 @@ impl LockClient {
     pub(crate) fn inner(&self) -> &Inner {
         &self.inner
     }
+}
+
+/// The options that a URL stands for.
+fn read(url: &str) -> Result<MySqlConnectOptions, Error> {
+    let invalid = |what: &str| Error::InvalidOption {
+        option: "url",
+        reason: format!("{what}; {}", builder::URL),
+    };
+    if !["mysql://", "mariadb://"]
+        .iter()
+        .any(|scheme| url.starts_with(scheme))
+    {
+        return Err(invalid("it does not begin with mysql://"));
+    }
+    // The driver says what is wrong with it, and nothing of what it says.
+    url.parse().map_err(|error| match error {
+        sqlx::Error::Configuration(cause) => invalid(&cause.to_string()),
+        error => invalid(&error.to_string()),
+    })
 }
 
 impl fmt::Debug for LockClient {

@@ -36,9 +36,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use sqlx::Row;
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use self::lane::Lane;
@@ -51,6 +52,7 @@ use self::stage::Waits;
 use self::supervise::supervise;
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::sql::dialect::Dialect;
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
 use crate::timing::{IDLE_WAITING, LATE, LOCK_WAIT};
@@ -84,6 +86,7 @@ pub(crate) struct Engine {
     /// What people ask.
     questions: mpsc::UnboundedSender<Reading>,
     capacity: Arc<Semaphore>,
+    dialect: OnceCell<Dialect>,
 }
 
 impl Engine {
@@ -127,6 +130,7 @@ impl Engine {
             readings: reader(None),
             questions: reader(Some(IDLE_WAITING)),
             capacity: Arc::new(Semaphore::new(CAPACITY)),
+            dialect: OnceCell::new(),
             shared,
         })
     }
@@ -246,6 +250,17 @@ impl Engine {
         }
         let pause = self.shared.options.request_limit + LATE;
         driven::driven(&self.shared.runtime, pause, call).await
+    }
+
+    /// Which server it is: asked once.
+    pub(crate) async fn dialect(&self) -> Result<Dialect, Error> {
+        let ask = || async {
+            let rows = self.query("SELECT VERSION()".to_owned()).await?;
+            let row = rows.first().ok_or(Error::Closed)?;
+            let version: String = row.try_get_unchecked(0).map_err(Error::from_sqlx)?;
+            Ok(Dialect::of_version(&version))
+        };
+        self.dialect.get_or_try_init(ask).await.copied()
     }
 
     /// After how long a request that was sent has an answer, or an error that says why not.

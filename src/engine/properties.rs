@@ -48,6 +48,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 used,
                 hold: 0,
                 level: None,
+                queues: true,
             })
         }),
         any::<u64>().prop_map(move |fence| Operation::Renew(Renew {

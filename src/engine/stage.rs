@@ -186,6 +186,8 @@ fn seen_locked(case: Case<'_>) -> Next {
         (Verdict::Final(outcome), _) => Next::Answer(outcome),
         // Whoever waits for a lock asks again; it needs no connection for that.
         (_, Operation::Acquire(acquire)) if !acquire.queues => Next::Answer(Outcome::Busy),
+        // Whoever releases is told that a transaction is in the way, and releases again.
+        (_, Operation::Release(release)) if !release.queues => Next::Answer(Outcome::Busy),
         _ => Next::Go(Stage::Row),
     }
 }
@@ -233,13 +235,14 @@ mod tests {
         })
     }
 
-    fn release() -> Operation {
+    fn release(queues: bool) -> Operation {
         Operation::Release(Release {
             token: Token::random(),
             fence: 1,
             used: 1,
             hold: 0,
             level: None,
+            queues,
         })
     }
 
@@ -278,7 +281,8 @@ mod tests {
         vec![
             acquire(false),
             acquire(true),
-            release(),
+            release(false),
+            release(true),
             renew(),
             Operation::ForceRelease(ForceRelease {
                 token: Token::random(),
@@ -397,7 +401,11 @@ mod tests {
             if next == Next::Answer(Outcome::Busy) {
                 assert_eq!(case.how, How::Look, "{case:?}");
                 assert!(case.row.is_some() && case.tries == TRIES, "{case:?}");
-                assert!(matches!(case.operation, Operation::Acquire(acquire) if !acquire.queues));
+                assert!(match case.operation {
+                    Operation::Acquire(acquire) => !acquire.queues,
+                    Operation::Release(release) => !release.queues,
+                    _ => false,
+                });
             }
         });
     }
@@ -478,7 +486,7 @@ mod tests {
         assert_eq!(stages, all[..3]);
         assert_eq!(end, Next::Answer(Outcome::Held(ROW)));
         let mine = Some(RowState { mine: true, ..ROW });
-        let (stages, _) = way(&release(), mine);
+        let (stages, _) = way(&release(true), mine);
         assert_eq!(
             stages[..4],
             [Stage::Try, Stage::Try, Stage::Try, Stage::Row]
@@ -491,6 +499,7 @@ mod tests {
         let leased = Outcome::Leased {
             remaining: 5,
             wanted: 0,
+            renewed: false,
         };
         assert_eq!(end, Next::Answer(leased));
     }

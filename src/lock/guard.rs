@@ -16,6 +16,7 @@ use crate::clock::{Moment, micros};
 use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
 use crate::error::Error;
+use crate::sql::dialect::Dialect;
 use crate::sql::operation::{Operation, Renew};
 use crate::sql::row::RowKey;
 use crate::telemetry;
@@ -28,9 +29,7 @@ use crate::telemetry;
 #[must_use = "if unused, the lock is released at once"]
 pub struct LockGuard {
     turn: Option<Turn>,
-    lease: Arc<Lease>,
-    fence: u64,
-    signal: CancellationToken,
+    view: LeaseView,
     locks: Arc<Locks>,
     _in_use: Option<Arc<InUse>>,
 }
@@ -39,9 +38,11 @@ impl LockGuard {
     pub(crate) fn new(locks: Arc<Locks>, turn: Turn) -> Self {
         Self {
             _in_use: locks.in_use(),
-            lease: Arc::clone(&turn.lease),
-            fence: turn.fence,
-            signal: turn.signal.clone(),
+            view: LeaseView {
+                lease: Arc::clone(&turn.lease),
+                fence: turn.fence,
+                signal: turn.signal.clone(),
+            },
             turn: Some(turn),
             locks,
         }
@@ -49,7 +50,7 @@ impl LockGuard {
 
     /// The lock's name.
     pub fn name(&self) -> &str {
-        self.lease.name.as_str()
+        self.view.name()
     }
 
     /// The fencing token of this hold: it rises with every hold of this name, in all processes, also
@@ -70,19 +71,20 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn fencing_token(&self) -> u64 {
-        self.fence
+        self.view.fence
     }
 
     /// Whether the lease is held, as far as this process can know: it was renewed in time, and no
-    /// renewal found it gone.
+    /// renewal found it gone. False from [`release_in`](Self::release_in) on, until it is known that its transaction was rolled
+    /// back: the next renewal tells, or the next [`verify_in`](Self::verify_in).
     pub fn is_held(&self) -> bool {
-        self.turn.as_ref().is_some_and(Turn::is_held)
+        self.view.is_held()
     }
 
-    /// How long the lease can be trusted without a renewal. Zero once it is lost.
+    /// How long the lease can be trusted without a renewal. Zero when it is not [held](Self::is_held).
     pub fn remaining(&self) -> Duration {
         if self.is_held() {
-            self.lease.trusted_for()
+            self.view.lease.trusted_for()
         } else {
             Duration::ZERO
         }
@@ -106,11 +108,11 @@ impl LockGuard {
     ///
     /// It can be dropped and called again.
     pub async fn lost(&self) {
-        self.view().lost().await;
+        self.view.lost().await;
     }
 
     /// A token that is cancelled when the lease is lost, for handing on to tasks that work under the
-    /// lock. It is not cancelled by a release.
+    /// lock. It is not cancelled by a release. Each call gives one of its own: whoever cancels it tells only those who have it.
     ///
     /// ```no_run
     /// # async fn step() {}
@@ -124,16 +126,12 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.signal.clone()
+        self.view.cancellation_token()
     }
 
     /// What of the guard can be shared.
     pub fn view(&self) -> LeaseView {
-        LeaseView {
-            lease: Arc::clone(&self.lease),
-            fence: self.fence,
-            signal: self.signal.clone(),
-        }
+        self.view.clone()
     }
 
     /// Makes the lease last for at least `ttl` from now, or until the longest hold is reached
@@ -157,7 +155,7 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::LockLost`] if it is not ours any more; [`Error::Busy`] while a transaction holds the lock's
+    /// [`Error::LockLost`] if it is not ours any more, or was lost before the answer came; [`Error::Busy`] while a transaction holds the lock's
     /// row (after [`verify_in`](Self::verify_in), say); [`Error::InvalidOption`] if `ttl` is zero or longer than ten
     /// years; others as the server gives cause for: then the lease is as it was, or longer.
     ///
@@ -171,18 +169,19 @@ impl LockGuard {
                 reason: "use more than zero and at most ten years".to_owned(),
             });
         }
-        let lost = || self.no_longer_ours();
-        if !self.is_held() {
+        let lease = &self.view.lease;
+        let lost = || self.view.no_longer_ours();
+        if !self.view.is_trusted() {
             return Err(lost());
         }
-        let wanted = self.lease.renewal(ttl).ok_or_else(lost)?;
+        let wanted = lease.renewal(ttl).ok_or_else(lost)?;
         let asked = Moment::now();
         let operation = Operation::Renew(Renew {
-            token: self.lease.token,
-            fence: self.lease.fence,
+            token: lease.token,
+            fence: lease.fence,
             ttl: wanted,
         });
-        let key = RowKey::lock(self.lease.name.clone());
+        let key = RowKey::lock(lease.name.clone());
         let result = self
             .locks
             .engine
@@ -203,7 +202,11 @@ impl LockGuard {
             },
             Err(error) => Err(error.clone()),
         };
-        keeper::renewed(&self.locks, &self.lease, wanted, result);
+        keeper::renewed(&self.locks, lease, wanted, result);
+        // The answer came when the lease had been given up: its signal has fired.
+        if extended.is_ok() && !self.view.is_trusted() {
+            return Err(lost());
+        }
         extended
     }
 
@@ -227,8 +230,9 @@ impl LockGuard {
     ///
     /// [`Error::LockLost`] if the lock was not ours any more: whatever it protected may have been
     /// touched by somebody else. The new holder's lock is left alone. At once if [`lost`](Self::lost) has said so.
-    /// [`Error::OutcomeUnknown`] if that
-    /// could not be found out in time; it still is in the background. Others as the server gives cause
+    /// [`Error::OutcomeUnknown`] if that could not be found out in time; it still is in the background. [`Error::Busy`], at
+    /// once, if a transaction in which [`verify_in`](Self::verify_in) was called is open: end that first. The lock is released
+    /// when it has ended. Others as the server gives cause
     /// for: then the lock is free when its lease ends.
     ///
     /// # Cancel safety
@@ -240,48 +244,23 @@ impl LockGuard {
         };
         let (told, receiver) = oneshot::channel();
         turn.disarm();
-        Locks::end_turn(&self.locks, &self.lease, Some(told));
-        let limit = self.lease.trusted_for() + self.locks.engine.answer_limit();
+        let lease = &self.view.lease;
+        Locks::end_turn(&self.locks, lease, Some(told));
+        let limit = lease.trusted_for() + self.locks.engine.answer_limit();
         let answer = async { receiver.await.map_err(|_| Error::Closed)? };
         let waiting = tokio::time::timeout(limit, self.locks.engine.driven(answer));
-        match waiting
-            .instrument(telemetry::release(&self.lease.name))
-            .await
-        {
+        match waiting.instrument(telemetry::release(&lease.name)).await {
             Ok(answer) => answer,
             Err(_) => Err(Error::OutcomeUnknown {
-                name: self.lease.name.to_string(),
+                name: lease.name.to_string(),
             }),
         }
     }
 }
 
 impl LockGuard {
-    pub(crate) fn is_reentrant(&self) -> bool {
-        self.lease.terms.owner.is_some()
-    }
-
-    /// The lease, marked as used inside a transaction; refused if it is not this guard's any more.
-    pub(crate) fn use_in_transaction(&self) -> Result<&Arc<Lease>, Error> {
-        self.lease.use_in_transaction();
-        if self.is_held() {
-            Ok(&self.lease)
-        } else {
-            Err(self.no_longer_ours())
-        }
-    }
-
-    /// Whether the lock's row is known to be gone.
-    pub(crate) async fn is_deleted(&self) -> bool {
-        let key = RowKey::lock(self.lease.name.clone());
-        let seen = self.locks.engine.look(vec![key]).await;
-        seen.is_ok_and(|rows| rows == [None])
-    }
-
-    pub(crate) fn no_longer_ours(&self) -> Error {
-        Error::LockLost {
-            name: self.name().to_owned(),
-        }
+    pub(crate) fn as_view(&self) -> &LeaseView {
+        &self.view
     }
 }
 
@@ -289,13 +268,13 @@ impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
             .field("name", &self.name())
-            .field("fencing_token", &self.fence)
+            .field("fencing_token", &self.fencing_token())
             .field("is_held", &self.is_held())
             .finish_non_exhaustive()
     }
 }
 
-/// A view of a lease: whether it is held, and what it is called. It does not hold the lock.
+/// A view of a lease: whether it is held, what it is called, and [`verify_in`](Self::verify_in). It does not hold the lock.
 #[derive(Clone)]
 pub struct LeaseView {
     lease: Arc<Lease>,
@@ -316,9 +295,7 @@ impl LeaseView {
 
     /// Whether the lease is held: see [`LockGuard::is_held`].
     pub fn is_held(&self) -> bool {
-        !self.signal.is_cancelled()
-            && self.lease.current_turn() == self.fence
-            && self.lease.is_held()
+        self.is_trusted() && self.lease.is_held()
     }
 
     /// Resolves when the lease is lost: see [`LockGuard::lost`]. Never after a release.
@@ -351,7 +328,52 @@ impl LeaseView {
 
     /// The signal as a token: see [`LockGuard::cancellation_token`].
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.signal.clone()
+        // The signal itself stays here: cancelling that would lose the lease.
+        self.signal.child_token()
+    }
+}
+
+impl LeaseView {
+    /// Whether it is held, unless an open transaction that released it has committed.
+    fn is_trusted(&self) -> bool {
+        !self.signal.is_cancelled()
+            && self.lease.current_turn() == self.fence
+            && self.lease.is_trusted()
+    }
+
+    pub(crate) fn is_reentrant(&self) -> bool {
+        self.lease.terms.owner.is_some()
+    }
+
+    /// The lease, marked as used inside a transaction; refused if it is not this holder's any more.
+    pub(crate) fn use_in_transaction(&self) -> Result<&Arc<Lease>, Error> {
+        if self.lease.use_in_transaction(self.fence) && self.is_trusted() {
+            Ok(&self.lease)
+        } else {
+            Err(self.no_longer_ours())
+        }
+    }
+
+    /// Which server the lock is on.
+    pub(crate) async fn dialect(&self) -> Result<Dialect, Error> {
+        let locks = self.lease.locks.upgrade().ok_or(Error::Closed)?;
+        locks.engine.dialect().await
+    }
+
+    /// Whether the lock's row is known to be gone.
+    pub(crate) async fn is_deleted(&self) -> bool {
+        let Some(locks) = self.lease.locks.upgrade() else {
+            return false;
+        };
+        let key = RowKey::lock(self.lease.name.clone());
+        let seen = locks.engine.look(vec![key]).await;
+        seen.is_ok_and(|rows| rows == [None])
+    }
+
+    pub(crate) fn no_longer_ours(&self) -> Error {
+        Error::LockLost {
+            name: self.name().to_owned(),
+        }
     }
 }
 

@@ -4,6 +4,8 @@ mod guard;
 pub(crate) mod registry;
 mod request;
 pub(crate) mod terms;
+mod work;
 
 pub use self::guard::{LeaseView, LockGuard};
 pub use self::request::LockRequest;
+pub use self::work::WorkOutput;

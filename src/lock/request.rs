@@ -1,10 +1,12 @@
 //! Asking for a lock.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::guard::LockGuard;
+use super::guard::{LeaseView, LockGuard};
 use super::terms::{Terms, Wait};
+use super::work::{WorkOutput, under};
 use crate::client::inner::Inner;
 use crate::error::Error;
 use crate::name::Name;
@@ -17,10 +19,33 @@ const MAX_DESCRIPTION: usize = 255;
 const MIN_TTL: Duration = Duration::from_millis(50);
 
 /// A lock to be acquired: built by [`LockClient::lock`](crate::LockClient::lock), sent by [`acquire`](Self::acquire),
-/// [`try_acquire`](Self::try_acquire) or [`run`](Self::run).
+/// [`try_acquire`](Self::try_acquire), [`run`](Self::run) or [`try_run`](Self::try_run).
+///
+/// It has the client in it: it can be cloned, kept in a struct, and handed to another task.
+///
+/// ```no_run
+/// use tag_lock::{LockClient, LockRequest};
+///
+/// struct Invoices {
+///     turn: LockRequest,
+/// }
+///
+/// impl Invoices {
+///     fn new(locks: &LockClient) -> Self {
+///         Self { turn: locks.lock("invoices").description("invoices") }
+///     }
+///
+///     async fn send(&self) -> Result<(), tag_lock::Error> {
+///         let guard = self.turn.clone().acquire().await?;
+///         // … the work …
+///         guard.release().await
+///     }
+/// }
+/// ```
+#[derive(Clone)]
 #[must_use = "a lock request does nothing until it is acquired"]
-pub struct LockRequest<'c> {
-    client: &'c Inner,
+pub struct LockRequest {
+    client: Arc<Inner>,
     name: String,
     ttl: Duration,
     wait: Option<Duration>,
@@ -31,12 +56,12 @@ pub struct LockRequest<'c> {
     owner: Option<String>,
 }
 
-impl<'c> LockRequest<'c> {
-    pub(crate) fn new(client: &'c Inner, name: &str) -> Self {
+impl LockRequest {
+    pub(crate) fn new(client: Arc<Inner>, name: &str) -> Self {
         Self {
-            client,
             name: name.to_owned(),
             ttl: client.default_ttl,
+            client,
             wait: None,
             auto_renew: true,
             hold_at_least: Duration::ZERO,
@@ -122,7 +147,9 @@ impl<'c> LockRequest<'c> {
     /// Makes the lock re-entrant: whoever names the same owner id, in this process or in another,
     /// acquires it again while it is held; it is free after as many releases.
     ///
-    /// All levels share one lease and one fencing token.
+    /// All levels share one lease and one fencing token. The lease lasts as long as any of them asks for; the server counts the
+    /// levels, and knows no more of them: that of a process that died is counted until the lease has ended, and keeps the lock
+    /// for as long as others of the same owner renew it, or come and go within its ttl.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
@@ -203,7 +230,10 @@ impl<'c> LockRequest<'c> {
     }
 
     /// Acquires the lock, runs `work`, and releases. When the lease is lost, `work` is cancelled at
-    /// its next await.
+    /// its next await. The result is one: `work` answers `()`, or a `Result` whose error can be made from an
+    /// [`Error`]; see [`WorkOutput`].
+    ///
+    /// `work` is given a view of the lease, which [verifies](LeaseView::verify_in) inside of its transactions.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
@@ -211,7 +241,7 @@ impl<'c> LockRequest<'c> {
     ///     .lock("send_invoices")
     ///     .run(|lease| async move {
     ///         println!("sending under fencing token {}", lease.fencing_token());
-    ///         42
+    ///         Ok::<_, tag_lock::Error>(42)
     ///     })
     ///     .await?;
     /// # Ok(())
@@ -220,35 +250,56 @@ impl<'c> LockRequest<'c> {
     ///
     /// # Errors
     ///
-    /// [`Error::LockLost`] if the lease was lost before `work` ended or before it was released;
-    /// otherwise as [`acquire`](Self::acquire). What `work` returns is handed through.
+    /// That of `work`; [`Error::LockLost`] if the lease was lost before `work` ended or before it was released;
+    /// otherwise as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
     /// Dropping the future drops `work` and releases the lock. A panic in `work` releases it too.
-    pub async fn run<F, T>(
-        self,
-        work: impl FnOnce(super::guard::LeaseView) -> F,
-    ) -> Result<T, Error>
+    pub async fn run<F, O>(self, work: impl FnOnce(LeaseView) -> F) -> Result<O::Value, O::Error>
     where
-        F: Future<Output = T>,
+        F: Future<Output = O>,
+        O: WorkOutput,
     {
         let guard = self.acquire().await?;
-        let name = guard.name().to_owned();
-        let work = work(guard.view());
-        tokio::select! {
-            // A lease that is lost in the same moment counts as lost.
-            biased;
-            () = guard.lost() => Err(Error::LockLost { name }),
-            result = work => match guard.release().await {
-                Err(error @ Error::LockLost { .. }) => Err(error),
-                // The work was done under the lock; that it is freed late is not its failure.
-                Err(error) => {
-                    tracing::warn!(lock = %name, error = %error.in_full(), "a lock was not released");
-                    Ok(result)
-                }
-                Ok(()) => Ok(result),
-            }
+        under(guard, work).await
+    }
+
+    /// As [`run`](Self::run) if the lock is free; `None`, and `work` does not run, if it is held elsewhere.
+    ///
+    /// With [`hold_at_least`](Self::hold_at_least) for a job that many machines start and one runs:
+    ///
+    /// ```no_run
+    /// # async fn send_invoices() {}
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let job = locks.lock("send_invoices").hold_at_least(Duration::from_secs(60));
+    /// if job.try_run(|_| send_invoices()).await?.is_none() {
+    ///     println!("another machine does it, or did it within the last minute");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// That of `work`; [`Error::LockLost`] as in [`run`](Self::run); otherwise as [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    pub async fn try_run<F, O>(
+        self,
+        work: impl FnOnce(LeaseView) -> F,
+    ) -> Result<Option<O::Value>, O::Error>
+    where
+        F: Future<Output = O>,
+        O: WorkOutput,
+    {
+        match self.try_acquire().await? {
+            Some(guard) => under(guard, work).await.map(Some),
+            None => Ok(None),
         }
     }
 
@@ -307,7 +358,7 @@ impl<'c> LockRequest<'c> {
     }
 }
 
-impl fmt::Debug for LockRequest<'_> {
+impl fmt::Debug for LockRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the owner: whoever knows it can enter the lock.
         f.debug_struct("LockRequest")

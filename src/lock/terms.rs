@@ -7,6 +7,7 @@ use crate::token::Token;
 
 /// How many fencing tokens a grant reserves for turns in memory.
 const BLOCK: u32 = 65_536;
+
 /// On what terms a lock is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
@@ -25,6 +26,12 @@ impl Terms {
             && self.owner.is_none()
             && self.hold_at_least.is_zero()
             && self.max_hold.is_none()
+    }
+
+    /// Whether the server is asked about the lease before it ends: to renew it; or, of a level that is not renewed, whether
+    /// the owner's others keep it.
+    pub(crate) fn is_asked_about(&self) -> bool {
+        self.auto_renew || self.owner.is_some()
     }
 
     /// Whether a lease on those terms serves a request on these: what a request is described by does not count.

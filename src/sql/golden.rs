@@ -63,6 +63,7 @@ fn release(level: Option<i64>) -> Operation {
         used: 1_790_000_000_000_001,
         hold: 0,
         level,
+        queues: true,
     })
 }
 

@@ -25,10 +25,11 @@ pub(crate) enum Outcome {
     },
     /// The lock was not ours any more.
     NotHeld,
-    /// The lease is ours for this long.
+    /// The lease is ours for this long. `renewed`: its row was changed; it may be longer all the same if it was not.
     Leased {
         remaining: i64,
         wanted: i64,
+        renewed: bool,
     },
     /// A counter moved.
     Counted {

@@ -53,6 +53,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 used,
                 hold,
                 level: reentrant.then_some(mark),
+                queues: true,
             })
         ),
         (fence(), number()).prop_map(|(fence, ttl)| Operation::Renew(Renew {

@@ -9,20 +9,32 @@
 //! A single-table `UPDATE` assigns from left to right; with MariaDB's `SIMULTANEOUS_ASSIGNMENT`, from the
 //! old row. Every assignment here reads only columns that none before it has assigned.
 
+use super::dialect::Dialect;
 use super::row::{self, BEGINS, FREE, HELD, Kind, RowKey, VALUE};
 use super::{FOREVER, NOW, NOW_MICROS, literal};
 use crate::mutant::{self, Mutant};
 use crate::token::Token;
 
-/// What each packet begins with: an error ([`NO_SUCH_SAVEPOINT`](super::server_error::NO_SUCH_SAVEPOINT)) where the session is in
-/// no transaction, so that nothing behind it runs.
+/// Whether the session is in a transaction that its next statement belongs to. MariaDB only.
+/// (<https://mariadb.com/docs/server/reference/sql-structure/variables/in_transaction>)
+const INSIDE: &str = "(@@in_transaction OR NOT @@autocommit)";
+
+/// Where there is no [`INSIDE`], what stands before the statement: an error
+/// ([`NO_SUCH_SAVEPOINT`](super::server_error::NO_SUCH_SAVEPOINT)) where the session is in no transaction, so that the
+/// statement does not run.
 ///
 /// Outside of a transaction a savepoint ends with its statement, and there is none to release. With `autocommit=0` the session
 /// always is in one. The savepoint is gone before the statement begins: savepoints of the caller's stay as they are, but for
-/// one of this name.
-/// (<https://dev.mysql.com/doc/refman/8.4/en/savepoint.html>)
-const IN_TRANSACTION: &str =
-    "SAVEPOINT tag_lock_in_transaction;RELEASE SAVEPOINT tag_lock_in_transaction;";
+/// one of this name. (<https://dev.mysql.com/doc/refman/8.4/en/savepoint.html>)
+///
+/// `KILL QUERY` between two statements makes the server forget those behind it, and say nothing: the client would wait for
+/// their results for ever. So the server closes a session that is idle then for two seconds. The last statement of the packet takes
+/// that back, and, when one of them fails, [`RESTORE`].
+const CHECK: &str = "SET @tag_lock_idle=@@wait_timeout,wait_timeout=2;\
+     SAVEPOINT tag_lock_in_transaction;RELEASE SAVEPOINT tag_lock_in_transaction;";
+
+/// Takes back that the time is bounded for which the session may be idle.
+pub(crate) const RESTORE: &str = "SET wait_timeout=@tag_lock_idle";
 
 /// What each statement begins with.
 ///
@@ -39,9 +51,36 @@ const LOCKING: &str = "/*M!110602 SET STATEMENT innodb_snapshot_isolation=\
 /// affected row. So a refusal shows a number of its own: the condition, as it is evaluated on the row, leaves it as the
 /// acknowledgement's last insert id.
 pub(crate) struct Change {
-    pub(crate) sql: String,
-    /// From 1, and of at most 62 bits: no sum with it leaves its type.
+    sql: String,
+    dialect: Dialect,
+    /// From 1, and of at most 62 bits: no sum with it leaves its type. The next number stands for: outside of a transaction.
     refusal: u64,
+}
+
+/// A packet that is one statement, or the check that there is a transaction, and one statement.
+pub(crate) struct Packet {
+    pub(crate) sql: String,
+    /// Which of the packet's results is the statement's.
+    pub(crate) result: usize,
+    /// After an error [`RESTORE`] is to be sent.
+    pub(crate) restores: bool,
+}
+
+impl Packet {
+    fn of(dialect: Dialect, statement: &str) -> Self {
+        match dialect {
+            Dialect::MariaDb { .. } => Self {
+                sql: [LOCKING, statement].concat(),
+                result: 0,
+                restores: false,
+            },
+            Dialect::MySql => Self {
+                sql: [CHECK, statement, ";", RESTORE].concat(),
+                result: 3,
+                restores: true,
+            },
+        }
+    }
 }
 
 /// What the acknowledgement of a [`Change`] proves.
@@ -51,15 +90,18 @@ pub(crate) enum Verdict {
     Changed(u64),
     /// The row does not admit the change.
     Refused,
+    /// There is no transaction.
+    Outside,
     /// Nothing: the server undid the statement, or there is no such row.
     Unknown,
 }
 
 impl Change {
     /// The beginning, with the number by which a refusal will be known.
-    fn new() -> Self {
+    fn new(dialect: Dialect) -> Self {
         Self {
-            sql: beginning(),
+            sql: String::new(),
+            dialect,
             refusal: rand::random_range(1..1 << 62),
         }
     }
@@ -67,11 +109,21 @@ impl Change {
     /// Goes on with the condition under which the row admits the change. A row that is not there has no `fence`: it
     /// refuses nothing.
     fn only_if(&mut self, condition: &str) {
-        self.sql.push_str(" AND LAST_INSERT_ID(IF(");
-        self.sql.push_str(condition);
-        self.sql.push_str(",0,0*t.fence+");
-        literal::number(&mut self.sql, self.refusal);
-        self.sql.push_str("))=0");
+        let refusal = self.refusal;
+        let expression = match self.dialect {
+            Dialect::MySql => format!("IF({condition},0,0*t.fence+{refusal})"),
+            Dialect::MariaDb { .. } => format!(
+                "IF({INSIDE} AND ({condition}),0,0*t.fence+IF({INSIDE},{refusal},{}))",
+                refusal + 1
+            ),
+        };
+        self.sql.push_str(" AND LAST_INSERT_ID(");
+        self.sql.push_str(&expression);
+        self.sql.push_str(")=0");
+    }
+
+    pub(crate) fn packet(&self) -> Packet {
+        Packet::of(self.dialect, &self.sql)
     }
 
     /// From the numbers of the acknowledgement.
@@ -79,13 +131,10 @@ impl Change {
         match affected {
             1 => Verdict::Changed(last_insert_id),
             _ if last_insert_id == self.refusal => Verdict::Refused,
+            _ if last_insert_id == self.refusal + 1 => Verdict::Outside,
             _ => Verdict::Unknown,
         }
     }
-}
-
-fn beginning() -> String {
-    [IN_TRANSACTION, LOCKING].concat()
 }
 
 fn address(sql: &mut String, name: &str, kind: Kind) {
@@ -115,8 +164,13 @@ pub(crate) fn young(key: &RowKey, age: i64) -> String {
 }
 
 /// Holds the lock's row until the transaction ends, if the lease is still ours, and extends it.
-pub(crate) fn verify(name: &str, token: Token, fence: u64, ttl: i64) -> Change {
-    let mut change = Change::new();
+pub(crate) fn verify(
+    dialect: Dialect,
+    name: &str,
+    (token, fence): (Token, u64),
+    ttl: i64,
+) -> Change {
+    let mut change = Change::new(dialect);
     let sql = &mut change.sql;
     sql.push_str(
         "UPDATE t_tag_lock t SET t.deadline=GREATEST(t.deadline,TIMESTAMPADD(MICROSECOND,",
@@ -134,8 +188,14 @@ pub(crate) fn verify(name: &str, token: Token, fence: u64, ttl: i64) -> Change {
 }
 
 /// Releases the lock, or one level of it, when the transaction commits.
-pub(crate) fn release(name: &str, token: Token, fence: u64, used: u64, hold: i64) -> Change {
-    let mut change = Change::new();
+pub(crate) fn release(
+    dialect: Dialect,
+    name: &str,
+    (token, fence): (Token, u64),
+    used: u64,
+    hold: i64,
+) -> Change {
+    let mut change = Change::new(dialect);
     let sql = &mut change.sql;
     sql.push_str("UPDATE t_tag_lock t SET t.status=IF(t.count>1,1,");
     literal::number(sql, if hold > 0 { 2 } else { 0 });
@@ -154,8 +214,8 @@ pub(crate) fn release(name: &str, token: Token, fence: u64, used: u64, hold: i64
 
 /// Takes a lock for the rest of the transaction, if no lease holds it; its fencing token is the
 /// acknowledgement's last insert id. Waits for the row.
-pub(crate) fn lock(name: &str) -> Change {
-    let mut change = Change::new();
+pub(crate) fn lock(dialect: Dialect, name: &str) -> Change {
+    let mut change = Change::new(dialect);
     let sql = &mut change.sql;
     sql.push_str("UPDATE t_tag_lock t SET t.fence=LAST_INSERT_ID(GREATEST(t.fence,");
     sql.push_str(NOW_MICROS);
@@ -168,8 +228,8 @@ pub(crate) fn lock(name: &str) -> Change {
 
 /// As [`lock`], but a row that another transaction holds is an error at once. Not `SKIP LOCKED`: under
 /// REPEATABLE READ that locks the gap behind the row that it skips, and with it the inserts of others.
-pub(crate) fn try_lock(name: &str) -> Change {
-    let mut change = Change::new();
+pub(crate) fn try_lock(dialect: Dialect, name: &str) -> Change {
+    let mut change = Change::new(dialect);
     let sql = &mut change.sql;
     sql.push_str("UPDATE (SELECT t.lock_name AS n,t.fence AS f FROM t_tag_lock t");
     address(sql, name, Kind::Lock);
@@ -187,9 +247,15 @@ pub(crate) fn try_lock(name: &str) -> Change {
 
 /// Adds to a counter whose value lies within `low..=high`; the new value is the acknowledgement's last
 /// insert id, as the same 64 bits.
-pub(crate) fn add(name: &str, delta: i64, (low, high): (i64, i64), window: i64) -> Change {
+pub(crate) fn add(
+    dialect: Dialect,
+    name: &str,
+    delta: i64,
+    (low, high): (i64, i64),
+    window: i64,
+) -> Change {
     let value = row::now(VALUE);
-    let mut change = Change::new();
+    let mut change = Change::new(dialect);
     let sql = &mut change.sql;
     sql.push_str("UPDATE t_tag_lock t SET t.previous=");
     sql.push_str(&value);
@@ -222,11 +288,15 @@ pub(crate) fn add(name: &str, delta: i64, (low, high): (i64, i64), window: i64) 
     change
 }
 
-/// Reads a counter's value and holds its row until the transaction ends.
-pub(crate) fn get(name: &str) -> String {
-    let mut sql = beginning();
-    sql.push_str("SELECT IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) FROM t_tag_lock t");
+/// Reads a counter's value and holds its row until the transaction ends; and whether there is one.
+pub(crate) fn get(dialect: Dialect, name: &str) -> Packet {
+    let inside = match dialect {
+        Dialect::MySql => "1",
+        Dialect::MariaDb { .. } => INSIDE,
+    };
+    let mut sql =
+        format!("SELECT IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count),{inside} FROM t_tag_lock t");
     address(&mut sql, name, Kind::Counter);
     sql.push_str(" FOR UPDATE");
-    sql
+    Packet::of(dialect, &sql)
 }

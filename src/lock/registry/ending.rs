@@ -77,6 +77,18 @@ impl Locks {
         announce: bool,
         told: Option<Told>,
     ) {
+        // A transaction that used the lease may be open: whoever waits is told that first, since it may be his own.
+        self.send_release(lease, announce, told, !lease.was_in_transaction());
+    }
+
+    /// `queues`: it waits for a transaction that holds the row.
+    fn send_release(
+        self: &Arc<Self>,
+        lease: &Arc<Lease>,
+        announce: bool,
+        told: Option<Told>,
+        queues: bool,
+    ) {
         if !mutant::on(Mutant::RenewalAfterRelease) {
             self.keeper.remove(lease);
         }
@@ -86,6 +98,7 @@ impl Locks {
             used: lease.current_turn(),
             hold: lease.hold_left(),
             level: lease.terms.owner.map(|_| rand::random()),
+            queues,
         });
         let expires = Moment::now()
             .after(lease.trusted_for())
@@ -93,6 +106,10 @@ impl Locks {
         let (locks, ended) = (Arc::clone(self), Arc::clone(lease));
         let held = Moment::now().since(lease.granted);
         let reply = Reply::client(move |result| {
+            if !queues && matches!(&result, Ok(answer) if answer.outcome == Outcome::Busy) {
+                locks.release_is_busy(&ended, announce, told);
+                return;
+            }
             if announce {
                 locks.announce(&ended.name, &result);
             }
@@ -125,6 +142,19 @@ impl Locks {
         if mutant::on(Mutant::RenewalAfterRelease) {
             keeper::renew(self, lease);
         }
+    }
+
+    /// A transaction holds the row of a lease that is to be released: that is told, and waited for behind the scenes.
+    fn release_is_busy(self: &Arc<Self>, lease: &Arc<Lease>, announce: bool, told: Option<Told>) {
+        if let Some(told) = told {
+            let name = lease.name.to_string();
+            drop(told.send(Err(Error::Busy { name })));
+        }
+        if announce {
+            // A closed client has no places any more.
+            let _ = self.change(&lease.name, |place, _| place.release_is_busy());
+        }
+        self.send_release(lease, announce, None, true);
     }
 
     /// The place goes on after a release.

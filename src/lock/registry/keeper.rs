@@ -99,7 +99,7 @@ fn next_date(lease: &Lease) -> Moment {
     if mutant::on(Mutant::LocalDeadlineIgnored) {
         end = end.max(now.after(lease.terms.ttl / 3));
     }
-    if lease.terms.auto_renew {
+    if lease.terms.is_asked_about() {
         // Less than a third may be left, if the last answer came late: half of it leaves time for one.
         let pause = (lease.terms.ttl / 3).min(lease.trusted_for() / 2);
         let date = now.after(pause.max(SHORTEST));
@@ -156,7 +156,7 @@ fn attend(locks: &Arc<Locks>, lease: &Arc<Lease>) {
         locks.lose(lease);
         return;
     }
-    if lease.terms.auto_renew {
+    if lease.terms.is_asked_about() {
         renew(locks, lease);
     }
     if !locks.keeper.add(lease) {
@@ -169,11 +169,12 @@ fn attend(locks: &Arc<Locks>, lease: &Arc<Lease>) {
 }
 
 /// Sends one renewal: by its lane, or, when that has not answered the one before, as a rescue. Two may be under way, since token, fence and
-/// status guard each of them, and none makes a lease shorter.
+/// status guard each of them, and none makes a lease shorter. One that extends nothing tells how long the lease is.
 pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
-    let Some(ttl) = lease.renewal(lease.terms.ttl) else {
+    let Some(most) = lease.renewal(lease.terms.ttl) else {
         return;
     };
+    let ttl = if lease.terms.auto_renew { most } else { 0 };
     // First: whoever takes it in may panic, and then no renewal has begun.
     let span = telemetry::renew(&lease.name);
     let Some(way) = lease.begin_renewal() else {
@@ -190,7 +191,7 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
         kept.end_renewal(way);
         // Another one may have succeeded meanwhile.
         if result.is_ok() || kept.trusted_until() <= expires {
-            span.in_scope(|| renewed(&locks_again, &kept, ttl, result));
+            span.in_scope(|| renewed(&locks_again, &kept, most, result));
         }
     });
     let key = RowKey::lock(lease.name.clone());
@@ -201,20 +202,28 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     }
 }
 
-/// Renewed by `ttl` microseconds, lost, or unknown. Busy shows as the deadline that stands: it extends nothing.
+/// Renewed, lost, or unknown. Busy shows as the deadline that stands. It is trusted for `most` microseconds at the most.
 pub(crate) fn renewed(
     locks: &Arc<Locks>,
     lease: &Arc<Lease>,
-    ttl: i64,
+    most: i64,
     result: Result<Answer, Error>,
 ) {
     match result {
         Ok(Answer {
-            outcome: Outcome::Leased { remaining, wanted },
+            outcome:
+                Outcome::Leased {
+                    remaining,
+                    wanted,
+                    renewed,
+                },
             sent,
             ..
         }) => {
-            lease.extend(sent, remaining.min(ttl));
+            lease.extend(sent, remaining.min(most));
+            if renewed {
+                lease.found_held(sent);
+            }
             telemetry::renewed(&lease.name, lease.trusted_for());
             lease.set_wanted(wanted > 0);
         }

@@ -26,6 +26,8 @@ use crate::token::Token;
 
 /// Trust ends this much before the lease does, or 2 % of the ttl if that is more.
 const MARGIN: Duration = Duration::from_millis(10);
+/// No [`Moment`].
+const NEVER: i64 = i64::MIN;
 
 /// The way of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,9 @@ pub(crate) struct Lease {
     renewing: [AtomicBool; 2],
     /// An operation inside a caller's transaction has used it: it passes in memory no more.
     in_transaction: AtomicBool,
+    /// When a transaction of the caller's released it, in microseconds of [`Moment`], as long as nobody knows whether that
+    /// has committed; [`NEVER`] otherwise.
+    release_open_since: AtomicI64,
     /// Another process waits for the lock.
     wanted: AtomicBool,
     /// When to look again whether another process waits, in microseconds of [`Moment`].
@@ -107,6 +112,7 @@ impl Lease {
             released: AtomicBool::new(false),
             renewing: Default::default(),
             in_transaction: AtomicBool::new(false),
+            release_open_since: AtomicI64::new(NEVER),
             wanted: AtomicBool::new(wanted),
             next_look: AtomicI64::new(answered.after(SLICE).as_micros()),
             date: AtomicI64::new(0),
@@ -147,6 +153,11 @@ impl Lease {
 
     /// Whether it is still this process's, as far as this process can know.
     pub(crate) fn is_held(&self) -> bool {
+        self.is_trusted() && self.release_open_since.load(Ordering::Acquire) == NEVER
+    }
+
+    /// Whether it is still this process's, unless an open transaction that released it has committed.
+    pub(crate) fn is_trusted(&self) -> bool {
         !self.lost.load(Ordering::Acquire)
             && !self.ended.load(Ordering::Acquire)
             && (!self.trusted_for().is_zero() || mutant::on(Mutant::LocalDeadlineIgnored))
@@ -173,12 +184,13 @@ impl Lease {
             return None;
         }
         let mut signal = self.lock_signal();
-        // Lost in this moment: either it is seen here, or `lose` cancels the new signal.
-        if self.is_lost() {
+        // Lost in this moment: either it is seen here, or `lose` cancels the new signal. Used in a transaction: either it is
+        // seen here, or the transaction's call sees the new turn.
+        let used = self.was_in_transaction() && !mutant::on(Mutant::TurnAfterVerify);
+        if self.is_lost() || used {
             return None;
         }
         *signal = CancellationToken::new();
-        drop(signal);
         if mutant::on(Mutant::TurnKeepsToken) {
             return Some(turn);
         }
@@ -219,9 +231,24 @@ impl Lease {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// It was used inside a caller's transaction: it passes in memory no more.
-    pub(crate) fn use_in_transaction(&self) {
+    /// It is used inside a caller's transaction: it passes in memory no more. Whether it is the holder's of this turn.
+    pub(crate) fn use_in_transaction(&self, turn: u64) -> bool {
+        let _turns = self.lock_signal();
         self.in_transaction.store(true, Ordering::Release);
+        self.current_turn() == turn
+    }
+
+    /// A transaction of the caller's has released it at `now`, and is open.
+    pub(crate) fn release_is_open(&self, now: Moment) {
+        self.release_open_since
+            .store(now.as_micros(), Ordering::Release);
+    }
+
+    /// A change of its row, sent at `sent`, found it held: if it was released before, that was rolled back.
+    pub(crate) fn found_held(&self, sent: Moment) {
+        if self.release_open_since.load(Ordering::Acquire) < sent.as_micros() {
+            self.release_open_since.store(NEVER, Ordering::Release);
+        }
     }
 
     pub(crate) fn was_in_transaction(&self) -> bool {

@@ -28,11 +28,6 @@ impl Turn {
         }
     }
 
-    /// Whether the turn is still this task's.
-    pub(crate) fn is_held(&self) -> bool {
-        self.armed && self.lease.current_turn() == self.fence && self.lease.is_held()
-    }
-
     /// Takes the turn's end into the caller's hands.
     pub(crate) fn disarm(mut self) {
         self.armed = false;

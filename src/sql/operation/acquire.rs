@@ -73,6 +73,14 @@ impl Acquire {
             "GREATEST(t.fence,{micros})+v.block"
         };
         // A grant answers the wish; whoever waits on repeats it. So nobody lets somebody go first who has gone.
+        let described = |column: &str| {
+            if levels {
+                // Who entered first may be the last to leave.
+                format!("IF({MINE},t.{column},v.{column})")
+            } else {
+                format!("v.{column}")
+            }
+        };
         let (count, fence, wanted_until, deadline) = if levels {
             (
                 format!("IF({MINE},t.count+1,1)"),
@@ -88,12 +96,12 @@ impl Acquire {
             ("fence", fence),
             ("count", count),
             ("wanted_until", wanted_until),
+            ("description", described("description")),
+            ("held_by", described("held_by")),
             ("deadline", deadline),
             ("status", "1".into()),
             ("previous", "v.level".into()),
             ("holder", "v.token".into()),
-            ("description", "v.description".into()),
-            ("held_by", "v.held_by".into()),
         ]
     }
 

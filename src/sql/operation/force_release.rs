@@ -1,11 +1,11 @@
-//! Frees a lock, whoever holds it, if the grant is still the one that was seen.
+//! Frees a lock that is taken, whoever holds it, if the grant is still the one that was seen.
 
 use super::{Assignments, released};
 use crate::sql::NOW;
 use crate::sql::column::Column;
 use crate::sql::list::Row;
 use crate::sql::outcome::{Outcome, Verdict};
-use crate::sql::reply::{FREE, RowState};
+use crate::sql::reply::RowState;
 use crate::token::Token;
 
 /// Frees a lock, whoever holds it.
@@ -21,7 +21,7 @@ impl ForceRelease {
     }
 
     pub(super) fn condition() -> String {
-        "t.status<>0 AND t.fence=v.fence".into()
+        "t.status<>0 AND t.deadline>{at} AND t.fence=v.fence".into()
     }
 
     /// The holder's token is replaced: a later release of the old guard finds that the lock is not its own.
@@ -37,7 +37,7 @@ impl ForceRelease {
     pub(super) fn judge(&self, row: &RowState) -> Verdict {
         if row.mine {
             Verdict::Final(released(row))
-        } else if row.status != FREE && row.fence == self.fence {
+        } else if !row.is_free() && row.fence == self.fence {
             Verdict::Busy
         } else {
             Verdict::Final(Outcome::NotHeld)

@@ -102,6 +102,7 @@ fn a_release_is_told_by_what_it_left() {
         used: 98,
         hold: 0,
         level: None,
+        queues: true,
     });
     let free = RowState {
         mine: true,
@@ -132,7 +133,8 @@ fn a_renewal_trusts_what_stands_in_the_row() {
         renew.judge(Some(&mine)),
         Verdict::Final(Outcome::Leased {
             remaining: 1_000,
-            wanted: 0
+            wanted: 0,
+            renewed: false
         })
     );
     for lost in [
@@ -221,6 +223,7 @@ fn what_is_granted_follows_from_the_row_before() {
             used: 98,
             hold: 0,
             level,
+            queues: true,
         })
     };
     let released = |fence| Outcome::Released { fence, wanted: 3 };
@@ -240,6 +243,7 @@ fn what_is_granted_follows_from_the_row_before() {
         let leased = Outcome::Leased {
             remaining: then,
             wanted: 3,
+            renewed: true,
         };
         let row = RowState {
             remaining,

@@ -21,6 +21,8 @@ pub(crate) struct Release {
     pub(crate) hold: i64,
     /// The token is an owner's: it may have more levels. The number marks this operation.
     pub(crate) level: Option<i64>,
+    /// It waits at the row, when a transaction of the application holds that.
+    pub(crate) queues: bool,
 }
 
 impl Release {

@@ -50,6 +50,7 @@ impl Renew {
             Verdict::Final(Outcome::Leased {
                 remaining: row.remaining,
                 wanted: row.wanted,
+                renewed: false,
             })
         } else if row.mine && row.status != ACTIVE && row.fence <= self.fence {
             // The holder's own transaction released it; a release by force changes the holder.
@@ -63,6 +64,7 @@ impl Renew {
         Outcome::Leased {
             remaining: self.ttl.max(row.remaining),
             wanted: row.wanted,
+            renewed: true,
         }
     }
 }

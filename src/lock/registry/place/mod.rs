@@ -129,6 +129,8 @@ pub(crate) struct Place {
     pub(crate) state: State,
     /// Levels of one owner that this process holds, beside the one in `state`.
     levels: Vec<Arc<Lease>>,
+    /// The release that is on its way waits for a transaction of the application.
+    release_is_busy: bool,
     watch: Watch,
 }
 
@@ -140,6 +142,7 @@ impl Place {
             entrants: Vec::new(),
             state: State::Idle,
             levels: Vec::new(),
+            release_is_busy: false,
             watch: Watch::new(client, now, unanswered),
         }
     }
@@ -193,6 +196,8 @@ impl Place {
             State::Asking { asking, .. } => {
                 matches!(asking, Asking::AtRow(_)) || !self.watch.is_blind()
             }
+            // A transaction keeps it, for nobody knows how long.
+            State::Releasing if self.release_is_busy => true,
             State::Idle | State::Releasing | State::Watching => !self.queue.is_empty(),
         }
     }
@@ -364,6 +369,7 @@ impl Place {
     fn give_back(&mut self, lease: Arc<Lease>, actions: &mut Vec<Action>) {
         lease.end();
         self.state = State::Releasing;
+        self.release_is_busy = false;
         actions.push(Action::Release {
             lease,
             announce: true,
@@ -544,6 +550,14 @@ impl Place {
                 .queue
                 .first()
                 .is_some_and(|first| first.terms.share(&lease.terms))
+    }
+
+    /// The release waits for a transaction that holds the row.
+    pub(crate) fn release_is_busy(&mut self) {
+        if matches!(self.state, State::Releasing) {
+            self.release_is_busy = true;
+            self.queue.refuse_once();
+        }
     }
 
     /// The release is known. `wanted`: for how long another process is still known to wait; `fence`: as it is now, if the

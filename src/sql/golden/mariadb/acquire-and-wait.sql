@@ -33,12 +33,12 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.fence=GREATEST(t_tag_lock.fence,@tag_lock_micros)+?,
     t_tag_lock.count=1,
     t_tag_lock.wanted_until=@tag_lock_now,
+    t_tag_lock.description=?,
+    t_tag_lock.held_by=?,
     t_tag_lock.deadline=TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6)),
     t_tag_lock.status=1,
     t_tag_lock.previous=?,
-    t_tag_lock.holder=?,
-    t_tag_lock.description=?,
-    t_tag_lock.held_by=?';
+    t_tag_lock.holder=?';
 
 BEGIN NOT ATOMIC
 SET @tag_lock_changed=NULL;
@@ -63,11 +63,11 @@ EXECUTE tag_lock_2
     1,
     0,
     65536,
+    _utf8mb4 x'6e696768746c79',
+    _utf8mb4 x'7765622d312f34373131',
     30000000,
     0,
-    x'6e45386daeb0b86da1ac4c609001d1e9',
-    _utf8mb4 x'6e696768746c79',
-    _utf8mb4 x'7765622d312f34373131';
+    x'6e45386daeb0b86da1ac4c609001d1e9';
 
 IF @tag_lock_decided=:mark
   AND ROW_COUNT()=2*(@tag_lock_granted<>'')

@@ -33,12 +33,12 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.fence=IF((t_tag_lock.holder=? AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.fence,GREATEST(t_tag_lock.fence,@tag_lock_micros)+?),
     t_tag_lock.count=IF((t_tag_lock.holder=? AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.count+1,1),
     t_tag_lock.wanted_until=IF((t_tag_lock.holder=? AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.wanted_until,@tag_lock_now),
+    t_tag_lock.description=IF((t_tag_lock.holder=? AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.description,?),
+    t_tag_lock.held_by=IF((t_tag_lock.holder=? AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.held_by,?),
     t_tag_lock.deadline=IF((t_tag_lock.holder=? AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),GREATEST(t_tag_lock.deadline,TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))),TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))),
     t_tag_lock.status=1,
     t_tag_lock.previous=?,
-    t_tag_lock.holder=?,
-    t_tag_lock.description=?,
-    t_tag_lock.held_by=?';
+    t_tag_lock.holder=?';
 
 PREPARE tag_lock_3 FROM '
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
@@ -73,12 +73,14 @@ EXECUTE tag_lock_2
     x'6e45386daeb0b86da1ac4c609001d1e9',
     x'6e45386daeb0b86da1ac4c609001d1e9',
     x'6e45386daeb0b86da1ac4c609001d1e9',
+    _utf8mb4 x'6e696768746c79',
+    x'6e45386daeb0b86da1ac4c609001d1e9',
+    _utf8mb4 x'7765622d312f34373131',
+    x'6e45386daeb0b86da1ac4c609001d1e9',
     30000000,
     30000000,
     7,
-    x'6e45386daeb0b86da1ac4c609001d1e9',
-    _utf8mb4 x'6e696768746c79',
-    _utf8mb4 x'7765622d312f34373131';
+    x'6e45386daeb0b86da1ac4c609001d1e9';
 
 SET @tag_lock_changed=ROW_COUNT();
 

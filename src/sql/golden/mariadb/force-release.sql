@@ -8,7 +8,7 @@ PREPARE tag_lock_1 FROM '
 SELECT IF(ROW_COUNT()>0,?,0),
     UTC_TIMESTAMP(6),
     TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
-    COALESCE(MAX(IF(t.status<>0 AND t.fence=?,?,NULL)),''),
+    COALESCE(MAX(IF(t.status<>0 AND t.deadline>UTC_TIMESTAMP(6) AND t.fence=?,?,NULL)),''),
     CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=?,t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
   INTO @tag_lock_decided,
     @tag_lock_now,

@@ -43,6 +43,12 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.wanted_until=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
   THEN @tag_lock_now
   ELSE t_tag_lock.wanted_until END,
+    t_tag_lock.description=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
+  THEN ?
+  ELSE t_tag_lock.description END,
+    t_tag_lock.held_by=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
+  THEN ?
+  ELSE t_tag_lock.held_by END,
     t_tag_lock.deadline=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
   THEN TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6)) WHEN 3
   THEN TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))
@@ -54,13 +60,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.previous=?,
     t_tag_lock.holder=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
   THEN SUBSTR(?,v.seq*?+1,?)
-  ELSE t_tag_lock.holder END,
-    t_tag_lock.description=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
-  THEN ?
-  ELSE t_tag_lock.description END,
-    t_tag_lock.held_by=CASE CAST(SUBSTR(?,v.seq*?+1,?) AS SIGNED) WHEN 1
-  THEN ?
-  ELSE t_tag_lock.held_by END';
+  ELSE t_tag_lock.holder END';
 
 PREPARE tag_lock_3 FROM '
 INSERT INTO t_tag_lock (lock_name,kind,slot)
@@ -131,6 +131,14 @@ EXECUTE tag_lock_2
     _binary'113',
     1,
     1,
+    _utf8mb4 x'6e696768746c79',
+    _binary'113',
+    1,
+    1,
+    _utf8mb4 x'7765622d312f34373131',
+    _binary'113',
+    1,
+    1,
     30000000,
     0,
     _binary'113',
@@ -143,15 +151,7 @@ EXECUTE tag_lock_2
     1,
     x'6e45386daeb0b86da1ac4c609001d1e96e45386daeb0b86da1ac4c609001d1e96e45386daeb0b86da1ac4c609001d1e9',
     16,
-    16,
-    _binary'113',
-    1,
-    1,
-    _utf8mb4 x'6e696768746c79',
-    _binary'113',
-    1,
-    1,
-    _utf8mb4 x'7765622d312f34373131';
+    16;
 
 SET @tag_lock_changed=ROW_COUNT();
 

@@ -33,12 +33,12 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.fence=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.fence,GREATEST(t_tag_lock.fence,@tag_lock_micros)+?),
     t_tag_lock.count=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.count+1,1),
     t_tag_lock.wanted_until=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.wanted_until,@tag_lock_now),
+    t_tag_lock.description=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.description,?),
+    t_tag_lock.held_by=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.held_by,?),
     t_tag_lock.deadline=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),GREATEST(t_tag_lock.deadline,TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))),TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))),
     t_tag_lock.status=1,
     t_tag_lock.previous=?,
-    t_tag_lock.holder=UNHEX(?),
-    t_tag_lock.description=?,
-    t_tag_lock.held_by=?';
+    t_tag_lock.holder=UNHEX(?)';
 
 PREPARE tag_lock_3 FROM '
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
@@ -56,10 +56,10 @@ SET @tag_lock_changed=NULL,
     @tag_lock_6=0,
     @tag_lock_7=_utf8mb4 x'6a6f62',
     @tag_lock_8=65536,
-    @tag_lock_9=30000000,
-    @tag_lock_10=7,
-    @tag_lock_11=_utf8mb4 x'6e696768746c79',
-    @tag_lock_12=_utf8mb4 x'7765622d312f34373131';
+    @tag_lock_9=_utf8mb4 x'6e696768746c79',
+    @tag_lock_10=_utf8mb4 x'7765622d312f34373131',
+    @tag_lock_11=30000000,
+    @tag_lock_12=7;
 
 EXECUTE tag_lock_0
   USING @tag_lock_0,
@@ -87,11 +87,13 @@ EXECUTE tag_lock_2
     @tag_lock_5,
     @tag_lock_5,
     @tag_lock_9,
-    @tag_lock_9,
+    @tag_lock_5,
     @tag_lock_10,
     @tag_lock_5,
     @tag_lock_11,
-    @tag_lock_12;
+    @tag_lock_11,
+    @tag_lock_12,
+    @tag_lock_5;
 
 SET @tag_lock_changed=ROW_COUNT();
 

@@ -63,12 +63,12 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.fence=GREATEST(t_tag_lock.fence,@tag_lock_micros)+?,
     t_tag_lock.count=1,
     t_tag_lock.wanted_until=@tag_lock_now,
+    t_tag_lock.description=?,
+    t_tag_lock.held_by=?,
     t_tag_lock.deadline=TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6)),
     t_tag_lock.status=1,
     t_tag_lock.previous=?,
-    t_tag_lock.holder=UNHEX(?),
-    t_tag_lock.description=?,
-    t_tag_lock.held_by=?';
+    t_tag_lock.holder=UNHEX(?)';
 
 SET @tag_lock_changed=NULL,
     wait_timeout=1,
@@ -82,9 +82,9 @@ SET @tag_lock_changed=NULL,
     @tag_lock_7=0,
     @tag_lock_8='6e45386daeb0b86da1ac4c609001d1e9',
     @tag_lock_9=65536,
-    @tag_lock_10=30000000,
-    @tag_lock_11=_utf8mb4 x'6e696768746c79',
-    @tag_lock_12=_utf8mb4 x'7765622d312f34373131';
+    @tag_lock_10=_utf8mb4 x'6e696768746c79',
+    @tag_lock_11=_utf8mb4 x'7765622d312f34373131',
+    @tag_lock_12=30000000;
 
 EXECUTE tag_lock_0
   USING @tag_lock_0,
@@ -119,10 +119,10 @@ EXECUTE tag_lock_4
     @tag_lock_7,
     @tag_lock_9,
     @tag_lock_10,
-    @tag_lock_7,
-    @tag_lock_8,
     @tag_lock_11,
-    @tag_lock_12;
+    @tag_lock_12,
+    @tag_lock_7,
+    @tag_lock_8;
 
 SET completion_type=IF(@tag_lock_tried=:mark AND @tag_lock_decided=:mark AND ROW_COUNT()=2*(@tag_lock_granted<>''),'NO_CHAIN','undone');
 

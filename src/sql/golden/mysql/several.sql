@@ -67,6 +67,12 @@ INSERT INTO t_tag_lock (lock_name,kind,slot) WITH v(name,position,verb) AS (VALU
     t_tag_lock.wanted_until=CASE v.verb WHEN 1
   THEN @tag_lock_now
   ELSE t_tag_lock.wanted_until END,
+    t_tag_lock.description=CASE v.verb WHEN 1
+  THEN _utf8mb4 x'6e696768746c79'
+  ELSE t_tag_lock.description END,
+    t_tag_lock.held_by=CASE v.verb WHEN 1
+  THEN _utf8mb4 x'7765622d312f34373131'
+  ELSE t_tag_lock.held_by END,
     t_tag_lock.deadline=CASE v.verb WHEN 1
   THEN TIMESTAMPADD(MICROSECOND,30000000,UTC_TIMESTAMP(6)) WHEN 3
   THEN TIMESTAMPADD(MICROSECOND,0,UTC_TIMESTAMP(6))
@@ -78,13 +84,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot) WITH v(name,position,verb) AS (VALU
     t_tag_lock.previous=0,
     t_tag_lock.holder=CASE v.verb WHEN 1
   THEN x'6e45386daeb0b86da1ac4c609001d1e9'
-  ELSE t_tag_lock.holder END,
-    t_tag_lock.description=CASE v.verb WHEN 1
-  THEN _utf8mb4 x'6e696768746c79'
-  ELSE t_tag_lock.description END,
-    t_tag_lock.held_by=CASE v.verb WHEN 1
-  THEN _utf8mb4 x'7765622d312f34373131'
-  ELSE t_tag_lock.held_by END;
+  ELSE t_tag_lock.holder END;
 
 SET @tag_lock_changed=ROW_COUNT();
 
