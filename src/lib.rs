@@ -14,6 +14,7 @@ mod metric;
 mod mutant;
 mod name;
 mod purge;
+mod quietly;
 mod range;
 mod schema;
 mod sql;

@@ -3,7 +3,6 @@
 //! Names and durations only: no token, no owner, no password.
 
 use std::fmt::Display;
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use tracing::Span;
@@ -11,16 +10,13 @@ use tracing::Span;
 use crate::error::Error;
 use crate::metric::{count, reachable, record};
 use crate::name::Name;
+use crate::quietly::quietly;
 
 /// Tells an event. What takes it in is code of the application: a panic there undoes nothing here.
 macro_rules! tell {
     ($level:ident: $($event:tt)+) => {
         quietly(|| tracing::$level!($($event)+))
     };
-}
-
-fn quietly(tell: impl FnOnce()) {
-    drop(std::panic::catch_unwind(AssertUnwindSafe(tell)));
 }
 
 /// From the request to the grant or its refusal.

@@ -176,7 +176,7 @@ async fn what_a_client_does_is_measured() {
     assert_eq!((told.gauge(HELD), told.times(HOLD).len()), (0.0, 2));
     let guard = other
         .lock("b")
-        .ttl(Duration::from_secs(1))
+        .ttl(Duration::from_secs(4))
         .auto_renew(false);
     let guard = guard.acquire().await.unwrap();
     assert_eq!(told.gauge(HELD), 1.0);
@@ -200,7 +200,11 @@ async fn what_a_client_does_is_measured() {
     eventually("it is away", async || told.gauge(REACHABLE) == 0.0).await;
     proxy.refuse(false);
     adding.await.unwrap();
-    assert_eq!(told.gauge(REACHABLE), 1.0);
+    eventually("it is back", async || {
+        client.counter("c").add(1).await.unwrap();
+        told.gauge(REACHABLE) == 1.0
+    })
+    .await;
 
     client.close(AtClose::Release).await;
     database.remove().await;

@@ -62,6 +62,9 @@ fn calls_end_though_nobody_drives_the_runtime_of_the_client() {
         for error in [a, b, c, d, e, f, g] {
             assert!(matches!(error, Some(Error::NotDriven)), "{error:?}");
         }
+        let released = tokio::time::timeout(Duration::from_secs(60), guard.release()).await;
+        let released = released.expect("a release hangs");
+        assert!(matches!(released, Err(Error::NotDriven)), "{released:?}");
         let close = client.close_within(AtClose::Release, Duration::from_secs(60));
         assert!(!close.await, "nothing has ended");
     });

@@ -107,7 +107,7 @@ impl Inner {
         let acquiring = locks.acquire(&name, terms, wait);
         let acquiring = self.engine.driven(acquiring);
         let acquired = acquiring.instrument(telemetry::acquire(&name)).await?;
-        drop(waiting);
+        waiting.end();
         match acquired {
             Ok(turn) => {
                 turn.lease.hold.begin();

@@ -19,7 +19,6 @@ use super::link::{Link, Numbered, Sent};
 use super::outcome::{Answer, Outcome};
 use super::queue::LaneQueue;
 use super::request::Member;
-use super::session::no_answer;
 use super::settle::{Unsettled, settle};
 use super::shared::Shared;
 use super::stage::{Case, How, Next, Stage, Waits, next};
@@ -68,9 +67,6 @@ enum Attempt {
     Again,
     Offline(Error),
 }
-
-/// A packet has this much time, however short the trust is that is left.
-const SHORTEST: Duration = Duration::from_millis(20);
 
 impl Lane {
     pub(crate) fn new(shared: Arc<Shared>, queue: Arc<LaneQueue>, waits: Waits) -> Self {
@@ -348,16 +344,9 @@ impl Lane {
         }
         let members = self.batch.iter().flat_map(|group| &group.members);
         let trust = members.map(|member| member.expires.left()).min();
-        let trust = trust.unwrap_or_default().max(SHORTEST);
-        let most = self.shared.options.packet_limit;
-        self.link.set_limit((trust / 2).clamp(SHORTEST, most));
-        // To connect takes its time too.
-        let sending = tokio::time::timeout(trust, self.link.send(rows, mode)).await;
-        sending.unwrap_or_else(|_| {
-            // Renewals may be repeated, whatever became of these.
-            self.link.give_up_identity();
-            Sent::Offline(Error::from_sqlx(no_answer()))
-        })
+        self.link
+            .rescue(rows, mode, trust.unwrap_or_default())
+            .await
     }
 
     /// Ends the groups of a batch that was committed, or sends them to where they can end.

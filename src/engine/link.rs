@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::pool::Connection;
-use super::session::Failure;
+use super::session::{Failure, no_answer};
 use super::shared::Shared;
 use crate::clock::Moment;
 use crate::error::Error;
@@ -23,6 +23,8 @@ use crate::token::Token;
 
 /// As long as the server has not said what it takes.
 const MAX_BYTES: usize = 512 * 1024;
+/// A packet of renewals has this much time, however short the trust is that is left.
+const SHORTEST: Duration = Duration::from_millis(20);
 
 /// A lane's identity on the server: its row, and how many batches it has had.
 struct Registration {
@@ -96,11 +98,6 @@ impl Link {
 
     pub(super) fn close(&mut self) {
         self.session = None;
-    }
-
-    /// How long a packet may take from now on.
-    pub(super) fn set_limit(&mut self, limit: Duration) {
-        self.limit = limit;
     }
 
     /// The packet that may have run, and of which its lane has not taken in what became of it.
@@ -205,6 +202,24 @@ impl Link {
                 unknown
             }
         }
+    }
+
+    /// Sends renewals of leases that can be trusted for so long. A packet may take half of that, so that there is time for one more over another
+    /// connection; to connect takes its time too.
+    pub(super) async fn rescue(
+        &mut self,
+        rows: &[RowOperation],
+        mode: Mode,
+        trust: Duration,
+    ) -> Sent {
+        let trust = trust.max(SHORTEST);
+        self.limit = (trust / 2).clamp(SHORTEST, self.shared.options.packet_limit);
+        let sent = tokio::time::timeout(trust, self.send(rows, mode)).await;
+        sent.unwrap_or_else(|_| {
+            // They may be repeated, whatever became of these.
+            self.give_up_identity();
+            Sent::Offline(Error::from_sqlx(no_answer()))
+        })
     }
 
     /// The outcome of the last batch is found out by somebody else: that needs its row, and its connection is of no more use.

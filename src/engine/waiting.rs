@@ -65,7 +65,7 @@ pub(crate) struct Waiting {
     /// What its lanes wait for.
     waits: Waits,
     rows: HashMap<RowKey, Mailbox>,
-    /// Rows with a renewal or a release: they go first, so that overload never costs a lease.
+    /// Rows with a renewal or a release: they go first, so that no number of other requests delays them.
     urgent: VecDeque<RowKey>,
     ready: VecDeque<RowKey>,
     /// Groups that ran once and must run again; they go before all.

@@ -1,4 +1,4 @@
-//! What every error says.
+//! What each error says, and what it is said to be.
 
 use std::error::Error as _;
 

@@ -247,9 +247,10 @@ impl LockGuard {
         let lease = &self.view.lease;
         Locks::end_turn(&self.locks, lease, Some(told));
         let limit = lease.trusted_for() + self.locks.engine.answer_limit();
-        let waiting = tokio::time::timeout(limit, receiver);
+        let answer = async { receiver.await.map_err(|_| Error::Closed)? };
+        let waiting = tokio::time::timeout(limit, self.locks.engine.driven(answer));
         match waiting.instrument(telemetry::release(&lease.name)).await {
-            Ok(answer) => answer.map_err(|_| Error::Closed)?,
+            Ok(answer) => answer,
             Err(_) => Err(Error::OutcomeUnknown {
                 name: lease.name.to_string(),
             }),

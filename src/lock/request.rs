@@ -166,7 +166,8 @@ impl LockRequest {
     }
 
     /// Acquires the lock, and waits for it as long as [`wait`](Self::wait) says. Tasks of one
-    /// process are served in the order in which they asked. Waiting holds no connection.
+    /// client, its clones included, get the lock in the order in which they asked; only an owner that holds it already goes past them.
+    /// Clients take turns among each other, in no promised order. Waiting holds no connection.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {

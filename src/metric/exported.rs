@@ -5,31 +5,34 @@ use std::time::Duration;
 
 use super::list::{ALL, Kind};
 use crate::clock::{Moment, from_micros};
+use crate::quietly::quietly;
 
 /// Counts `how_many` of what `metric` names.
 pub(crate) fn count(metric: &'static str, how_many: usize) {
-    metrics::counter!(metric).increment(u64::try_from(how_many).unwrap_or(u64::MAX));
+    let how_many = u64::try_from(how_many).unwrap_or(u64::MAX);
+    quietly(|| metrics::counter!(metric).increment(how_many));
 }
 
 /// Adds a time to a histogram.
 pub(crate) fn record(metric: &'static str, took: Duration) {
-    metrics::histogram!(metric).record(took);
+    quietly(|| metrics::histogram!(metric).record(took));
 }
 
 /// The server has answered, or could not be connected.
 pub(crate) fn reachable(reachable: bool) {
-    metrics::gauge!("tag_lock_server_reachable").set(if reachable { 1.0 } else { 0.0 });
+    let value = if reachable { 1.0 } else { 0.0 };
+    quietly(|| metrics::gauge!("tag_lock_server_reachable").set(value));
 }
 
 /// Tells the recorder what each metric means.
 pub(crate) fn describe() {
     for metric in ALL {
         let (name, unit, meaning) = (metric.name, metric.kind.unit(), metric.meaning);
-        match metric.kind {
+        quietly(|| match metric.kind {
             Kind::Counter => metrics::describe_counter!(name, unit, meaning),
             Kind::Gauge => metrics::describe_gauge!(name, unit, meaning),
             Kind::Seconds => metrics::describe_histogram!(name, unit, meaning),
-        }
+        });
     }
 }
 
@@ -47,14 +50,17 @@ pub(crate) struct Waiting(());
 
 impl Waiting {
     pub(crate) fn begin() -> Self {
-        metrics::gauge!("tag_lock_waiting").increment(1.0);
+        quietly(|| metrics::gauge!("tag_lock_waiting").increment(1.0));
         Self(())
     }
+
+    /// It has one.
+    pub(crate) fn end(self) {}
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        metrics::gauge!("tag_lock_waiting").decrement(1.0);
+        quietly(|| metrics::gauge!("tag_lock_waiting").decrement(1.0));
     }
 }
 
@@ -77,7 +83,7 @@ impl Hold {
             record("tag_lock_handover_seconds", past(free_since, now));
         }
         if self.held_since.swap(now.as_micros(), Ordering::Relaxed) == 0 {
-            metrics::gauge!("tag_lock_held").increment(1.0);
+            quietly(|| metrics::gauge!("tag_lock_held").increment(1.0));
         }
     }
 
@@ -89,7 +95,7 @@ impl Hold {
         }
         let now = Moment::now();
         record("tag_lock_hold_seconds", past(held_since, now));
-        metrics::gauge!("tag_lock_held").decrement(1.0);
+        quietly(|| metrics::gauge!("tag_lock_held").decrement(1.0));
         self.free_since.store(now.as_micros(), Ordering::Relaxed);
     }
 }
@@ -102,4 +108,55 @@ impl Drop for Hold {
 
 fn past(since: i64, now: Moment) -> Duration {
     from_micros(now.as_micros() - since)
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics::{
+        Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    };
+
+    use super::*;
+
+    struct Panics;
+
+    impl Recorder for Panics {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
+            panic!("the recorder's")
+        }
+
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
+            panic!("the recorder's")
+        }
+
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
+            panic!("the recorder's")
+        }
+
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            panic!("the recorder's")
+        }
+
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            panic!("the recorder's")
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            panic!("the recorder's")
+        }
+    }
+
+    #[test]
+    fn a_recorder_that_panics_undoes_nothing() {
+        metrics::with_local_recorder(&Panics, || {
+            describe();
+            count("tag_lock_waits_total", 1);
+            reachable(true);
+            drop(Waiting::begin());
+            let hold = Hold::default();
+            hold.begin();
+            hold.end();
+            hold.begin();
+        });
+    }
 }

@@ -114,7 +114,7 @@ pub(super) const ALL: &[Metric] = &[
     ),
     counter(
         "tag_lock_connection_failures_total",
-        "Attempts of a lane to connect that failed.",
+        "Attempts to reach the server that failed.",
     ),
 ];
 

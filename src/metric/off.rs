@@ -10,21 +10,19 @@ pub(crate) fn reachable(_: bool) {}
 
 pub(crate) fn describe() {}
 
-pub(crate) struct Waiting;
+pub(crate) struct Waiting(());
 
 impl Waiting {
     pub(crate) fn begin() -> Self {
-        Self
+        Self(())
     }
+
+    pub(crate) fn end(self) {}
 }
 
 #[derive(Default)]
-pub(crate) struct Hold;
+pub(crate) struct Hold(());
 
-#[expect(
-    clippy::unused_self,
-    reason = "it has the methods that it has with the feature"
-)]
 impl Hold {
     pub(crate) fn begin(&self) {}
 

@@ -49,7 +49,8 @@ async fn an_owner_enters_after_its_row_was_locked() {
         let client = client.clone();
         async move { client.lock("l").owner("o").acquire().await }
     });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Longer than its first packet tries.
+    tokio::time::sleep(Duration::from_secs(3)).await;
     run(&mut connection, "COMMIT").await;
     let inner = tokio::time::timeout(HANG, entering).await.expect("enters");
     inner.unwrap().unwrap().release().await.unwrap();

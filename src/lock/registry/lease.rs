@@ -204,8 +204,8 @@ impl Lease {
         if self.ended.load(Ordering::Acquire) || self.lost.swap(true, Ordering::AcqRel) {
             return false;
         }
-        self.hold.end();
         self.lock_signal().cancel();
+        self.hold.end();
         true
     }
 

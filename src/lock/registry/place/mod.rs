@@ -158,7 +158,7 @@ impl Place {
         if let Some(owner) = waiter.terms.owner
             && self.may_enter(owner, waiter.once)
         {
-            self.ask_for(waiter, now, actions);
+            self.ask_for(waiter, Asking::New, now, actions);
             return None;
         }
         if waiter.once && self.is_taken() {
@@ -215,10 +215,10 @@ impl Place {
     }
 
     /// Sends an acquire for one who goes past the queue.
-    fn ask_for(&mut self, waiter: Waiter, now: Moment, actions: &mut Vec<Action>) {
+    fn ask_for(&mut self, waiter: Waiter, asking: Asking, now: Moment, actions: &mut Vec<Action>) {
         actions.push(Action::Ask(Question {
             terms: waiter.terms.clone(),
-            asking: Asking::New,
+            asking,
             entrant: Some(waiter.id),
         }));
         self.entrants.push(Entrant { waiter, since: now });
@@ -235,7 +235,7 @@ impl Place {
             .queue
             .take(|waiter| waiter.terms.owner.is_some_and(holds))
         {
-            self.ask_for(waiter, now, actions);
+            self.ask_for(waiter, Asking::New, now, actions);
         }
     }
 
@@ -404,7 +404,7 @@ impl Place {
             return;
         }
         if row.is_none()
-            && let Some(until) = self.patience(now)
+            && let Some(until) = self.queue.first().and_then(|first| patience(first, now))
         {
             self.ask(Asking::AtRow(until), now, actions);
             return;
@@ -436,19 +436,20 @@ impl Place {
             waiter.refuse();
             return;
         }
+        // A transaction has locked the row, and the lock is the owner's own: it would wait in the queue for itself.
+        if row.is_none()
+            && let Some(owner) = waiter.terms.owner
+            && self.may_enter(owner, false)
+        {
+            let asking = patience(&waiter, now).map_or(Asking::New, Asking::AtRow);
+            self.ask_for(waiter, asking, now, actions);
+            return;
+        }
         self.queue.push(waiter);
         actions.push(Action::Waits);
         if matches!(self.state, State::Idle) {
             self.ask(Asking::New, now, actions);
         }
-    }
-
-    /// Until when the first waiter waits, if it waits for long enough to stand in line at the row.
-    fn patience(&self, now: Moment) -> Option<Option<Moment>> {
-        let first = self.queue.first()?;
-        let enough = first.until.is_none_or(|until| until > now.after(LOCK_WAIT));
-        // A lease counts from when it was asked for: a short one would be over by the time that it is granted.
-        (enough && first.terms.lease() > 2 * LOCK_WAIT).then_some(first.until)
     }
 
     /// The time to look has come, and a question to the server takes so long. Whether to look: who is far from it asks instead.
@@ -632,6 +633,15 @@ impl Place {
         let quiet = self.queue.is_empty() && self.entrants.is_empty() && self.levels.is_empty();
         quiet && matches!(self.state, State::Idle)
     }
+}
+
+/// Until when a task waits, if it waits for long enough to stand in line at the row.
+fn patience(waiter: &Waiter, now: Moment) -> Option<Option<Moment>> {
+    let enough = waiter
+        .until
+        .is_none_or(|until| until > now.after(LOCK_WAIT));
+    // A lease counts from when it was asked for: a short one would be over by the time that it is granted.
+    (enough && waiter.terms.lease() > 2 * LOCK_WAIT).then_some(waiter.until)
 }
 
 /// Ends a lease of which no place needs to hear.

@@ -370,3 +370,24 @@ fn a_lock_that_became_free_is_asked_for() {
     scene.looked(&free);
     assert_eq!(scene.asked(), [(None, None)]);
 }
+
+/// A transaction has locked the row of a lock that the owner holds: nobody else's end would ever let it in.
+#[test]
+fn an_owner_whose_row_is_locked_asks_again() {
+    let mut scene = Scene::new();
+    let mut answers = scene.wait(Some("o"));
+    scene.asked();
+    let _outer = scene.granted(Some("o"), &mut answers);
+    let mut answers = scene.wait(Some("o"));
+    let id = scene.ids;
+    assert_eq!(scene.asked(), [(Some(id), Some(owner("o")))]);
+    scene
+        .place
+        .not_entered(id, None, scene.now, &mut scene.actions);
+    assert_eq!(scene.asked(), [(Some(id), Some(owner("o")))]);
+    let lease = lease(terms(Some("o")), 1_000_000);
+    scene
+        .place
+        .entered(id, lease, scene.now, &mut scene.actions);
+    turn(&mut answers).disarm();
+}
