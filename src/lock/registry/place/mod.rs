@@ -15,24 +15,26 @@
 //!
 //! All wait in one queue. Only an owner that holds the lock already goes past it, one level deeper: it asks on its own.
 
+mod action;
+mod owner;
 mod waiter;
 mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use self::action::{Action, Asking, Leaving, Question};
+use self::owner::Entrant;
 use self::waiter::Queue;
 pub(crate) use self::waiter::Waiter;
+pub(crate) use self::watch::Unanswered;
 use self::watch::Watch;
 use super::lease::Lease;
-use super::turn::Turn;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::lock::terms::Terms;
 use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
 use crate::timing::{LOCK_WAIT, SLICE};
-use crate::token::Token;
 
 #[derive(Debug)]
 pub(crate) enum State {
@@ -47,79 +49,6 @@ pub(crate) enum State {
     Releasing,
     /// Somebody else holds it, or is about to: we look at the row from time to time.
     Watching,
-}
-
-/// How often in a row this process gave way to a wish for which nobody came, and until when that wish is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unanswered {
-    times: u32,
-    pub(crate) until: Moment,
-}
-
-impl Unanswered {
-    /// There is no such wish any more.
-    pub(crate) fn is_over(self, now: Moment) -> bool {
-        self.times == 0 || self.until <= now
-    }
-}
-
-/// What is to be done.
-#[derive(Debug)]
-pub(crate) enum Action {
-    Ask(Question),
-    /// Give a lease back; `announce`: the place waits to hear of it.
-    Release {
-        lease: Arc<Lease>,
-        announce: bool,
-    },
-    /// A waiter that asked at once has to wait, or one that came stands behind others.
-    Waits,
-    /// Say in the row that this process waits.
-    Want,
-    /// Take that back.
-    NoLongerWant,
-    /// Wake the watcher: a place has a new time to look.
-    Watch,
-    /// Find out whether another process waits.
-    LookForOthers(Arc<Lease>),
-}
-
-/// An acquire that is to be sent.
-#[derive(Clone, Debug)]
-pub(crate) struct Question {
-    pub(crate) terms: Terms,
-    pub(crate) asking: Asking,
-    /// It is for this waiter, which goes past the queue.
-    pub(crate) entrant: Option<u64>,
-}
-
-/// How it is asked for a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
-    /// As somebody who has not waited: those go first who have.
-    New,
-    /// As somebody who waits.
-    Waiting,
-    /// As somebody who waits at the row itself, since transactions hold it again and again; until then.
-    AtRow(Option<Moment>),
-}
-
-/// What becomes of a waiter whose time is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaving {
-    /// An answer is on its way since then, and is its own, whatever it is.
-    Stays(Moment),
-    /// It was not to be had; `seen`: as was seen a moment ago.
-    Left { seen: bool },
-    /// It has its answer.
-    Answered,
-}
-
-/// An owner's waiter that goes past the queue.
-#[derive(Debug)]
-struct Entrant {
-    waiter: Waiter,
-    since: Moment,
 }
 
 #[derive(Debug)]
@@ -199,43 +128,6 @@ impl Place {
             // A transaction keeps it, for nobody knows how long.
             State::Releasing if self.release_is_busy => true,
             State::Idle | State::Releasing | State::Watching => !self.queue.is_empty(),
-        }
-    }
-
-    /// Whether an owner who comes now asks past the queue, since it may hold the lock already.
-    fn may_enter(&self, owner: Token, once: bool) -> bool {
-        match &self.state {
-            State::Held(lease) => lease.terms.owner == Some(owner),
-            State::Watching if once => self.watch.may_enter(owner),
-            State::Watching => self.watch.seems_held_by(owner),
-            // Who does not wait is told whether it does.
-            State::Asking { .. } => once,
-            State::Idle | State::Releasing => false,
-        }
-    }
-
-    /// Sends an acquire for one who goes past the queue.
-    fn ask_for(&mut self, waiter: Waiter, asking: Asking, now: Moment, actions: &mut Vec<Action>) {
-        actions.push(Action::Ask(Question {
-            terms: waiter.terms.clone(),
-            asking,
-            entrant: Some(waiter.id),
-        }));
-        self.entrants.push(Entrant { waiter, since: now });
-    }
-
-    /// Those whose owner seems to hold the lock go past the queue.
-    fn admit(&mut self, now: Moment, actions: &mut Vec<Action>) {
-        let holds = |owner: Token| match &self.state {
-            State::Held(lease) => lease.terms.owner == Some(owner),
-            State::Watching => self.watch.seems_held_by(owner),
-            _ => false,
-        };
-        for waiter in self
-            .queue
-            .take(|waiter| waiter.terms.owner.is_some_and(holds))
-        {
-            self.ask_for(waiter, Asking::New, now, actions);
         }
     }
 
@@ -335,37 +227,6 @@ impl Place {
         self.give_back(lease, actions);
     }
 
-    /// The server granted another level to an owner, past the queue.
-    pub(crate) fn entered(
-        &mut self,
-        id: u64,
-        lease: Arc<Lease>,
-        now: Moment,
-        actions: &mut Vec<Action>,
-    ) {
-        let entrant = self.take_entrant(id).filter(|_| lease.is_held());
-        let taken = entrant.is_some_and(|entrant| entrant.take(Turn::current(&lease)));
-        if !taken {
-            actions.push(give_back_quietly(&lease));
-            return;
-        }
-        if matches!(self.state, State::Idle | State::Watching) {
-            self.watch.own(lease.fence, now);
-            self.state = State::Held(lease);
-            self.admit(now, actions);
-        } else {
-            self.levels.push(lease);
-        }
-    }
-
-    fn take_entrant(&mut self, id: u64) -> Option<Waiter> {
-        let position = self
-            .entrants
-            .iter()
-            .position(|entrant| entrant.waiter.id == id)?;
-        Some(self.entrants.swap_remove(position).waiter)
-    }
-
     fn give_back(&mut self, lease: Arc<Lease>, actions: &mut Vec<Action>) {
         lease.end();
         self.state = State::Releasing;
@@ -415,40 +276,6 @@ impl Place {
             && self.watch.wish(row, now)
         {
             actions.push(Action::Want);
-        }
-    }
-
-    /// The server refused one who asked past the queue: it waits in its place, and the row is watched.
-    pub(crate) fn not_entered(
-        &mut self,
-        id: u64,
-        row: Option<&RowState>,
-        now: Moment,
-        actions: &mut Vec<Action>,
-    ) {
-        let Some(waiter) = self.take_entrant(id) else {
-            return;
-        };
-        if let (Some(row), Some(owner)) = (row, waiter.terms.owner) {
-            self.watch.not_entered(owner, row);
-        }
-        if waiter.once {
-            waiter.refuse();
-            return;
-        }
-        // A transaction has locked the row, and the lock is the owner's own: it would wait in the queue for itself.
-        if row.is_none()
-            && let Some(owner) = waiter.terms.owner
-            && self.may_enter(owner, false)
-        {
-            let asking = patience(&waiter, now).map_or(Asking::New, Asking::AtRow);
-            self.ask_for(waiter, asking, now, actions);
-            return;
-        }
-        self.queue.push(waiter);
-        actions.push(Action::Waits);
-        if matches!(self.state, State::Idle) {
-            self.ask(Asking::New, now, actions);
         }
     }
 
@@ -600,13 +427,6 @@ impl Place {
         self.give_up(now, actions);
         if !matches!(self.state, State::Held(_) | State::Releasing) {
             self.settle_down();
-        }
-    }
-
-    /// The same for one who asked past the queue.
-    pub(crate) fn fail_entrant(&mut self, id: u64, error: &Error) {
-        if let Some(entrant) = self.take_entrant(id) {
-            entrant.fail(error);
         }
     }
 

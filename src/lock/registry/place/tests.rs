@@ -4,9 +4,12 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::clock::micros;
+use crate::lock::registry::turn::Turn;
+use crate::lock::terms::Terms;
 use crate::name::Name;
 use crate::sql::reply::{ACTIVE, FREE};
 use crate::timing::{ANSWER, GIVE_WAY};
+use crate::token::Token;
 
 type Answers = oneshot::Receiver<Result<Option<Turn>, Error>>;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Asking, Unanswered};
+use super::Asking;
 use crate::clock::{Moment, from_micros};
 use crate::lock::registry::pace::Pace;
 use crate::lock::registry::rotation::Rotation;
@@ -18,6 +18,20 @@ const LATER: Duration = Duration::from_millis(100);
 
 /// Who asks instead of looking looks after so many questions all the same: looks tell who the others are, and how far the server is.
 const LOOK_SELDOM: u8 = 8;
+
+/// How often in a row this process gave way to a wish for which nobody came, and until when that wish is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unanswered {
+    times: u32,
+    pub(crate) until: Moment,
+}
+
+impl Unanswered {
+    /// There is no such wish any more.
+    pub(crate) fn is_over(self, now: Moment) -> bool {
+        self.times == 0 || self.until <= now
+    }
+}
 
 /// What was seen of the row.
 #[derive(Debug)]

@@ -1,0 +1,310 @@
+//! All cases, and the ways of requests through the stages.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::name::Name;
+use crate::sql::operation::{
+    Acquire, Change, Count, ForceRelease, Once, Release, Renew, Touch, Want,
+};
+use crate::sql::reply::{ACTIVE, FREE, KEPT};
+use crate::sql::row::RowKey;
+use crate::token::Token;
+
+const STAGES: [Stage; 5] = [
+    Stage::Try,
+    Stage::Create,
+    Stage::Stripe { create: false },
+    Stage::Stripe { create: true },
+    Stage::Row,
+];
+
+fn acquire(queues: bool) -> Operation {
+    Operation::Acquire(Acquire {
+        token: Token::random(),
+        ttl: 1,
+        block: 1,
+        level: None,
+        gives_way: true,
+        queues,
+        description: Arc::from(""),
+        held_by: Arc::from(""),
+    })
+}
+
+fn release(queues: bool) -> Operation {
+    Operation::Release(Release {
+        token: Token::random(),
+        fence: 1,
+        used: 1,
+        hold: 0,
+        level: None,
+        queues,
+    })
+}
+
+fn renew() -> Operation {
+    Operation::Renew(Renew {
+        token: Token::random(),
+        fence: 1,
+        ttl: 1,
+    })
+}
+
+fn count() -> Operation {
+    Operation::Count(Count {
+        token: Token::random(),
+        low: 0,
+        high: 9,
+        change: Change::Set { value: 0 },
+        window: 0,
+        restart: false,
+    })
+}
+
+fn once() -> Operation {
+    Operation::Once(Once {
+        token: Token::random(),
+        counter: RowKey::counter(Name::new("c").expect("a name")),
+        delta: 1,
+        from: 0,
+        to: 9,
+        window: 0,
+        retention: 1,
+    })
+}
+
+fn operations() -> Vec<Operation> {
+    vec![
+        acquire(false),
+        acquire(true),
+        release(false),
+        release(true),
+        renew(),
+        Operation::ForceRelease(ForceRelease {
+            token: Token::random(),
+            fence: 1,
+        }),
+        count(),
+        once(),
+        Operation::Want(Want { wait: 1 }),
+        Operation::Touch(Touch),
+    ]
+}
+
+const ROW: RowState = RowState {
+    granted: None,
+    status: ACTIVE,
+    mine: false,
+    fence: 1,
+    remaining: 5,
+    previous: 0,
+    count: 1,
+    wanted: 0,
+    client: 0,
+};
+
+/// Rows of every kind that a reply may show.
+fn rows() -> Vec<Option<RowState>> {
+    let mut rows = vec![None];
+    for status in [FREE, ACTIVE, KEPT] {
+        for remaining in [-5, 5] {
+            for (mine, granted) in [
+                (false, None),
+                (true, None),
+                (true, Some(1)),
+                (false, Some(1)),
+            ] {
+                for fence in [1, 2] {
+                    rows.push(Some(RowState {
+                        granted,
+                        status,
+                        mine,
+                        fence,
+                        remaining,
+                        ..ROW
+                    }));
+                }
+            }
+        }
+    }
+    rows
+}
+
+/// Every case that there is.
+fn cases(mut check: impl FnMut(Case<'_>, Next)) {
+    for operation in &operations() {
+        for stage in STAGES {
+            for row in &rows() {
+                for how in [How::Packet, How::Glance, How::Look, How::Lost] {
+                    let most = most_tries(operation, stage);
+                    for (tries, late) in [(0, false), (most, false), (0, true), (most, true)] {
+                        let row = row.as_ref();
+                        let case = Case {
+                            operation,
+                            stage,
+                            tries,
+                            row,
+                            how,
+                            late,
+                        };
+                        check(case, next(case));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn releases_never_wait_for_a_stripe_and_renewals_not_for_a_row() {
+    cases(|case, next| {
+        // Those that create go through all stages; the others begin at the first.
+        if case.operation.creates() || case.stage != Stage::Try {
+            return;
+        }
+        if let Next::Go(stage) = next {
+            let renews = matches!(case.operation, Operation::Renew(_));
+            let in_vain = case.how == How::Look && case.tries == TRIES_OF_RENEWALS;
+            let stands = match stage {
+                Stage::Try => true,
+                Stage::Stripe { create } => renews && in_vain && !create,
+                Stage::Create => false,
+                Stage::Row => !renews,
+            };
+            assert!(stands, "{case:?}: {next:?}");
+        }
+    });
+}
+
+#[test]
+fn what_was_passed_over_stays_where_it_is() {
+    cases(|case, next| {
+        if case.how == How::Glance && case.row.is_none() {
+            let looks = case.stage == Stage::Row;
+            let expected = if looks {
+                Next::Look
+            } else {
+                Next::Go(case.stage)
+            };
+            assert_eq!(next, expected, "{case:?}");
+        }
+    });
+}
+
+#[test]
+fn nobody_is_told_busy_who_was_not_seen_to_be_locked() {
+    cases(|case, next| {
+        if next == Next::Answer(Outcome::Busy) {
+            assert_eq!(case.how, How::Look, "{case:?}");
+            assert!(case.row.is_some() && case.tries == TRIES, "{case:?}");
+            assert!(match case.operation {
+                Operation::Acquire(acquire) => !acquire.queues,
+                Operation::Release(release) => !release.queues,
+                _ => false,
+            });
+        }
+    });
+}
+
+#[test]
+fn what_was_granted_is_told_at_once() {
+    cases(|case, next| {
+        let decided = matches!(case.how, How::Packet | How::Glance);
+        if decided && case.row.is_some_and(|row| row.granted.is_some()) {
+            assert!(matches!(next, Next::Answer(_)), "{case:?}: {next:?}");
+        }
+    });
+}
+
+#[test]
+fn a_look_and_a_search_follow_what_they_can_explain() {
+    cases(|case, next| match next {
+        Next::Look => {
+            assert!(matches!(case.how, How::Packet | How::Glance), "{case:?}");
+            assert!(case.row.is_none(), "{case:?}");
+        }
+        Next::FindStripe => assert!(case.how == How::Look && case.row.is_none(), "{case:?}"),
+        Next::Retry => {
+            assert_eq!(case.how, How::Look, "{case:?}");
+            assert!(
+                case.tries < most_tries(case.operation, case.stage),
+                "{case:?}"
+            );
+        }
+        Next::Answer(_) | Next::Go(_) => {}
+    });
+}
+
+/// The way of a request that never has its row.
+fn way(operation: &Operation, seen: Option<RowState>) -> (Vec<Stage>, Next) {
+    let mut stage = Stage::Try;
+    let (mut tries, mut way) = (0, vec![stage]);
+    loop {
+        let packet = Case {
+            operation,
+            stage,
+            tries,
+            row: None,
+            how: How::Packet,
+            late: false,
+        };
+        let then = match next(packet) {
+            Next::Look => next(Case {
+                row: seen.as_ref(),
+                how: How::Look,
+                ..packet
+            }),
+            then => then,
+        };
+        match then {
+            Next::Retry => tries += 1,
+            Next::Go(next) if !way.contains(&next) => (stage, tries) = (next, 0),
+            then => return (way, then),
+        }
+        way.push(stage);
+    }
+}
+
+#[test]
+fn a_request_whose_row_is_locked_comes_to_its_row_in_the_end() {
+    let free = Some(RowState {
+        remaining: -5,
+        ..ROW
+    });
+    let line = Stage::Stripe { create: true };
+    let all = [Stage::Try, Stage::Create, line, line, line, Stage::Row];
+    assert_eq!(way(&acquire(true), free).0, all);
+    assert_eq!(way(&count(), Some(ROW)).0, all);
+    let (stages, end) = way(&acquire(false), free);
+    assert_eq!(stages, all[..5]);
+    assert_eq!(end, Next::Answer(Outcome::Busy));
+    let (stages, end) = way(&acquire(false), Some(ROW));
+    assert_eq!(stages, all[..3]);
+    assert_eq!(end, Next::Answer(Outcome::Held(ROW)));
+    let mine = Some(RowState { mine: true, ..ROW });
+    let (stages, _) = way(&release(true), mine);
+    assert_eq!(
+        stages[..4],
+        [Stage::Try, Stage::Try, Stage::Try, Stage::Row]
+    );
+    let (stages, end) = way(&renew(), mine);
+    let (tried, stood) = stages.split_at(1 + usize::from(TRIES_OF_RENEWALS));
+    assert!(tried.iter().all(|stage| *stage == Stage::Try));
+    let line = Stage::Stripe { create: false };
+    assert_eq!(stood, [line; 1 + TRIES as usize]);
+    let leased = Outcome::Leased {
+        remaining: 5,
+        wanted: 0,
+        renewed: false,
+    };
+    assert_eq!(end, Next::Answer(leased));
+}
+
+#[test]
+fn a_missing_stripe_is_looked_for() {
+    let (stages, end) = way(&count(), None);
+    let line = Stage::Stripe { create: true };
+    assert_eq!(stages, [Stage::Try, Stage::Create, line]);
+    assert_eq!(end, Next::FindStripe);
+}

@@ -1,0 +1,59 @@
+//! What a place wants done, and what it tells those who wait.
+
+use std::sync::Arc;
+
+use crate::clock::Moment;
+use crate::lock::registry::lease::Lease;
+use crate::lock::terms::Terms;
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Ask(Question),
+    /// Give a lease back; `announce`: the place waits to hear of it.
+    Release {
+        lease: Arc<Lease>,
+        announce: bool,
+    },
+    /// A waiter that asked at once has to wait, or one that came stands behind others.
+    Waits,
+    /// Say in the row that this process waits.
+    Want,
+    /// Take that back.
+    NoLongerWant,
+    /// Wake the watcher: a place has a new time to look.
+    Watch,
+    /// Find out whether another process waits.
+    LookForOthers(Arc<Lease>),
+}
+
+/// An acquire that is to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) terms: Terms,
+    pub(crate) asking: Asking,
+    /// It is for this waiter, which goes past the queue.
+    pub(crate) entrant: Option<u64>,
+}
+
+/// How it is asked for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// As somebody who has not waited: those go first who have.
+    New,
+    /// As somebody who waits.
+    Waiting,
+    /// As somebody who waits at the row itself, since transactions hold it again and again; until then.
+    AtRow(Option<Moment>),
+}
+
+/// What becomes of a waiter whose time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// An answer is on its way since then, and is its own, whatever it is.
+    Stays(Moment),
+    /// It was not to be had; `seen`: as was seen a moment ago.
+    Left { seen: bool },
+    /// It has its answer.
+    Answered,
+}

@@ -1,0 +1,137 @@
+//! Owners that hold the lock already: they go past the queue, one level deeper.
+
+use std::sync::Arc;
+
+use super::action::{Action, Asking, Question};
+use super::waiter::Waiter;
+use super::{Place, State, give_back_quietly, patience};
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::lock::registry::lease::Lease;
+use crate::lock::registry::turn::Turn;
+use crate::sql::reply::RowState;
+use crate::token::Token;
+
+/// An owner's waiter that goes past the queue.
+#[derive(Debug)]
+pub(super) struct Entrant {
+    pub(super) waiter: Waiter,
+    pub(super) since: Moment,
+}
+
+impl Place {
+    /// Whether an owner who comes now asks past the queue, since it may hold the lock already.
+    pub(super) fn may_enter(&self, owner: Token, once: bool) -> bool {
+        match &self.state {
+            State::Held(lease) => lease.terms.owner == Some(owner),
+            State::Watching if once => self.watch.may_enter(owner),
+            State::Watching => self.watch.seems_held_by(owner),
+            // Who does not wait is told whether it does.
+            State::Asking { .. } => once,
+            State::Idle | State::Releasing => false,
+        }
+    }
+
+    /// Sends an acquire for one who goes past the queue.
+    pub(super) fn ask_for(
+        &mut self,
+        waiter: Waiter,
+        asking: Asking,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        actions.push(Action::Ask(Question {
+            terms: waiter.terms.clone(),
+            asking,
+            entrant: Some(waiter.id),
+        }));
+        self.entrants.push(Entrant { waiter, since: now });
+    }
+
+    /// Those whose owner seems to hold the lock go past the queue.
+    pub(super) fn admit(&mut self, now: Moment, actions: &mut Vec<Action>) {
+        let holds = |owner: Token| match &self.state {
+            State::Held(lease) => lease.terms.owner == Some(owner),
+            State::Watching => self.watch.seems_held_by(owner),
+            _ => false,
+        };
+        for waiter in self
+            .queue
+            .take(|waiter| waiter.terms.owner.is_some_and(holds))
+        {
+            self.ask_for(waiter, Asking::New, now, actions);
+        }
+    }
+
+    /// The server granted another level to an owner, past the queue.
+    pub(crate) fn entered(
+        &mut self,
+        id: u64,
+        lease: Arc<Lease>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        let entrant = self.take_entrant(id).filter(|_| lease.is_held());
+        let taken = entrant.is_some_and(|entrant| entrant.take(Turn::current(&lease)));
+        if !taken {
+            actions.push(give_back_quietly(&lease));
+            return;
+        }
+        if matches!(self.state, State::Idle | State::Watching) {
+            self.watch.own(lease.fence, now);
+            self.state = State::Held(lease);
+            self.admit(now, actions);
+        } else {
+            self.levels.push(lease);
+        }
+    }
+
+    pub(super) fn take_entrant(&mut self, id: u64) -> Option<Waiter> {
+        let position = self
+            .entrants
+            .iter()
+            .position(|entrant| entrant.waiter.id == id)?;
+        Some(self.entrants.swap_remove(position).waiter)
+    }
+
+    /// The server refused one who asked past the queue: it waits in its place, and the row is watched.
+    pub(crate) fn not_entered(
+        &mut self,
+        id: u64,
+        row: Option<&RowState>,
+        now: Moment,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(waiter) = self.take_entrant(id) else {
+            return;
+        };
+        if let (Some(row), Some(owner)) = (row, waiter.terms.owner) {
+            self.watch.not_entered(owner, row);
+        }
+        if waiter.once {
+            waiter.refuse();
+            return;
+        }
+        // A transaction has locked the row, and the lock is the owner's own: it would wait in the queue for itself.
+        if row.is_none()
+            && let Some(owner) = waiter.terms.owner
+            && self.may_enter(owner, false)
+        {
+            let asking = patience(&waiter, now).map_or(Asking::New, Asking::AtRow);
+            self.ask_for(waiter, asking, now, actions);
+            return;
+        }
+        self.queue.push(waiter);
+        actions.push(Action::Waits);
+        if matches!(self.state, State::Idle) {
+            self.ask(Asking::New, now, actions);
+        }
+    }
+
+    /// The same for one who asked past the queue.
+    pub(crate) fn fail_entrant(&mut self, id: u64, error: &Error) {
+        if let Some(entrant) = self.take_entrant(id) {
+            entrant.fail(error);
+        }
+    }
+}
