@@ -32,7 +32,7 @@ pub(super) fn check(context: &Context<'_>, findings: &mut Findings) {
     for (name, history) in names {
         let findings = findings.about(name);
         if rules.tokens_rise && rules.leases_exclude {
-            let count = lock::check(&history.holds, windows.min(left), findings);
+            let count = lock::check(history, windows.min(left), findings);
             left -= count;
         }
         if rules.counters_are_exact {

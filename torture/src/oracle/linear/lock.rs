@@ -1,9 +1,11 @@
 //! A lock with rising tokens.
 
+use std::collections::HashMap;
+
 use porcupine_rs::Model;
 
 use super::super::finding::Findings;
-use super::super::index::Hold;
+use super::super::index::{History, Hold};
 use super::{SIZE, operation, search, spread};
 use crate::history::Outcome;
 
@@ -57,11 +59,18 @@ impl Model for Lock {
 }
 
 /// Checks up to so many windows; how many there were.
-pub(super) fn check(holds: &[Hold<'_>], windows: usize, findings: &mut Findings) -> usize {
-    if windows == 0 || holds.is_empty() {
+pub(super) fn check(history: &History<'_>, windows: usize, findings: &mut Findings) -> usize {
+    if windows == 0 || history.holds.is_empty() {
         return 0;
     }
-    let mut holds: Vec<&Hold<'_>> = holds.iter().collect();
+    // Transactions of which nobody knows whether they have committed, and when that was asked for: they may have released the lock.
+    let open = history.transfers.iter().filter(|transfer| {
+        matches!(transfer.outcome, Outcome::Unknown | Outcome::Lost) && transfer.committing > 0
+    });
+    let open: HashMap<u64, u64> = open
+        .map(|transfer| (transfer.token, transfer.committing))
+        .collect();
+    let mut holds: Vec<&Hold<'_>> = history.holds.iter().collect();
     holds.sort_by_key(|hold| hold.token);
     let mut count = 0;
     for begin in spread(holds.len(), windows) {
@@ -72,7 +81,10 @@ pub(super) fn check(holds: &[Hold<'_>], windows: usize, findings: &mut Findings)
             let step = Step::Grant(hold.token);
             operations.push(operation::<Lock>(step, grant.invoked, grant.returned));
             let (from, to) = match hold.release {
-                Some((release, Outcome::Done)) => (release.invoked, release.returned),
+                Some((release, Outcome::Done)) => {
+                    let before = open.get(&hold.token).copied().unwrap_or(u64::MAX);
+                    (release.invoked.min(before), release.returned)
+                }
                 // Its lease ran out at some time after the holder trusted it last.
                 _ if hold.trusted_until > grant.returned => (hold.trusted_until, u64::MAX),
                 // Never trusted: its worker may have been stopped while the grant was on its way, and been told of it

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::simulated::{TTL, World};
 use super::verdict;
 use crate::history::{Event, Log, Outcome, Record, Unavailable};
+use crate::oracle::finding::Kind;
 
 fn log(worker: u32, events: &[(u64, u64, Event)]) -> Log {
     let name = Arc::<str>::from("lock");
@@ -60,4 +61,75 @@ fn a_grant_that_is_told_when_others_have_held_the_lock_since() {
         ..World::default()
     };
     assert_eq!(verdict(&world).findings, []);
+}
+
+/// The first one's transaction has released the lock and committed, which it does not know; then it releases the lock once more, and is told
+/// that it was its own until then. Without the transaction there is no order in which the second one had it before.
+#[test]
+fn a_release_by_a_transaction_of_which_nobody_knows_whether_it_committed() {
+    for (outcome, expected) in [(Outcome::Unknown, 0), (Outcome::Failed, 1)] {
+        let transfer = Event::Transfer {
+            token: 7,
+            amount: 1,
+            committing: 20,
+            outcome,
+        };
+        let trusted_until = 0;
+        let world = World {
+            logs: vec![
+                log(
+                    1,
+                    &[
+                        (1, 10, Event::Granted { token: 7, ttl: TTL }),
+                        (11, 50, transfer),
+                        (
+                            51,
+                            52,
+                            Event::HeldUntil {
+                                token: 7,
+                                trusted_until,
+                            },
+                        ),
+                        (
+                            53,
+                            70,
+                            Event::Released {
+                                token: 7,
+                                outcome: Outcome::Done,
+                            },
+                        ),
+                    ],
+                ),
+                log(
+                    2,
+                    &[
+                        (12, 51, Event::Granted { token: 8, ttl: TTL }),
+                        (
+                            60,
+                            61,
+                            Event::HeldUntil {
+                                token: 8,
+                                trusted_until: 60,
+                            },
+                        ),
+                        (
+                            62,
+                            63,
+                            Event::Released {
+                                token: 8,
+                                outcome: Outcome::Done,
+                            },
+                        ),
+                    ],
+                ),
+            ],
+            ..World::default()
+        };
+        let verdict = verdict(&world);
+        let disorder = verdict
+            .findings
+            .iter()
+            .filter(|found| found.kind == Kind::NotLinearizable);
+        assert_eq!(disorder.count(), expected, "{:?}", verdict.findings);
+    }
 }
