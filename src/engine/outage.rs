@@ -47,6 +47,11 @@ impl Outage {
     /// An attempt failed. Whether an outage begins with that.
     pub(super) fn failed(&self, now: Moment) -> bool {
         let mut state = self.state();
+        // Attempts have succeeded since, and then there were none for a while: that one is over.
+        let over = |state: &State| state.up.is_some() && now.since(state.failed) >= CALM;
+        if state.as_ref().is_some_and(over) {
+            *state = None;
+        }
         let begins = state.is_none();
         let state = state.get_or_insert(State {
             began: now,
@@ -103,5 +108,7 @@ mod tests {
         assert_eq!(over.failures, 3);
         assert_eq!(outage.succeeded(at(9_000)), None);
         assert!(outage.failed(at(9_001)));
+        assert_eq!(outage.succeeded(at(9_010)), None);
+        assert!(outage.failed(at(3_600_000)), "a later one");
     }
 }

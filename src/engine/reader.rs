@@ -85,6 +85,9 @@ pub(crate) async fn read(
                         result => break result,
                     }
                 };
+                if result.is_ok() {
+                    shared.reached();
+                }
                 // Who asked may have gone away.
                 drop(reply.send(result.map_err(Error::from_sqlx)));
             }

@@ -57,6 +57,11 @@ impl Request {
         matches!(self, Self::Operation(Operation::Release(_)))
     }
 
+    /// If it was carried out, somebody holds a lock.
+    pub(crate) fn acquires(&self) -> bool {
+        matches!(self, Self::Operation(Operation::Acquire(_)))
+    }
+
     pub(crate) fn once(&self) -> Option<&Once> {
         match self {
             Self::Operation(operation) => operation.once(),

@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::sql::packet::{self, FENCED, GONE, RowOperation};
 use crate::sql::reply::{Reply, RowState};
+use crate::sql::server_error::code_of;
 use crate::telemetry;
 
 /// The pause between two attempts while the client closes.
@@ -70,7 +71,10 @@ async fn work(shared: &Arc<Shared>, unsettled: &mut Unsettled) {
             }
             Err(error) => {
                 telemetry::not_settled(unsettled.numbered.number, &error);
-                shared.unreachable(&error);
+                // What the server itself says shows that it is there: somebody has locked the lane's row, say.
+                if code_of(&error).is_none() {
+                    shared.unreachable(&error);
+                }
                 session = None;
                 let now = Moment::now();
                 for (_, group) in &mut unsettled.batch {
@@ -80,8 +84,11 @@ async fn work(shared: &Arc<Shared>, unsettled: &mut Unsettled) {
                     }
                 }
                 let closing = shared.closing.is_cancelled();
-                // Nobody wants to know any more.
-                let over = |group: &Group| group.members.iter().all(|member| member.expires <= now);
+                // Nobody wants to know any more. A lock that may have been granted is released, if there is any time for that.
+                let over = |group: &Group| {
+                    let mut members = group.members.iter();
+                    members.all(|member| member.expires <= now && !member.request.acquires())
+                };
                 if closing && unsettled.batch.iter().all(|(_, group)| over(group)) {
                     for (_, group) in unsettled.batch.drain(..) {
                         let name = group.key.name.to_string();

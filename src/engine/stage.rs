@@ -9,8 +9,9 @@
 //! ```
 //!
 //! A request goes to the right only when a packet did not have what it needs, so that it never delays one that can
-//! be answered at once. Releases do not wait for stripes, and renewals do not wait for their rows: those that find their row
-//! locked again and again go from `Try` to `Stripe`, since it is a crowd of acquires that stands there.
+//! be answered at once. A release waits for its row, and for no stripe. Renewals, and releases whose caller may have locked the row
+//! himself, do not wait for it: if they find it locked again and again they go from `Try` to `Stripe`, since it may be a crowd of
+//! acquires that stands there.
 
 use super::outcome::{Outcome, Verdict};
 use crate::sql::operation::Operation;
@@ -101,13 +102,23 @@ pub(crate) enum Next {
 /// A row that is locked although its request stood in line is held by a transaction of the application, or by a packet that did not
 /// stand there: that one is over in a moment. So often it is tried again.
 const TRIES: u8 = 2;
-/// A renewal stands in line last of all: not behind a stripe that somebody holds, if it can do without.
-const TRIES_OF_RENEWALS: u8 = 8;
+/// What does not wait for its row stands in line last of all: not behind a stripe that somebody holds, if it can do without.
+const TRIES_BEFORE_THE_LINE: u8 = 8;
 
 fn most_tries(operation: &Operation, stage: Stage) -> u8 {
-    match (operation, stage) {
-        (Operation::Renew(_), Stage::Try) => TRIES_OF_RENEWALS,
-        _ => TRIES,
+    if stage == Stage::Try && never_waits_for_its_row(operation) {
+        TRIES_BEFORE_THE_LINE
+    } else {
+        TRIES
+    }
+}
+
+/// Renewals, and releases whose caller may have locked the row himself.
+fn never_waits_for_its_row(operation: &Operation) -> bool {
+    match operation {
+        Operation::Renew(_) => true,
+        Operation::Release(release) => !release.queues,
+        _ => false,
     }
 }
 
@@ -180,7 +191,9 @@ fn seen_locked(case: Case<'_>) -> Next {
     }
     match (verdict, case.operation) {
         // Where many ask in vain for a lock, they stand in line for its stripe, and its row is locked most of the time.
-        (_, Operation::Renew(_)) if open && case.stage == Stage::Try => {
+        (_, operation)
+            if open && case.stage == Stage::Try && never_waits_for_its_row(operation) =>
+        {
             Next::Go(Stage::Stripe { create: false })
         }
         (Verdict::Final(outcome), _) => Next::Answer(outcome),

@@ -157,20 +157,20 @@ fn cases(mut check: impl FnMut(Case<'_>, Next)) {
 }
 
 #[test]
-fn releases_never_wait_for_a_stripe_and_renewals_not_for_a_row() {
+fn what_is_held_waits_for_its_row_or_last_of_all_for_its_stripe() {
     cases(|case, next| {
         // Those that create go through all stages; the others begin at the first.
         if case.operation.creates() || case.stage != Stage::Try {
             return;
         }
         if let Next::Go(stage) = next {
-            let renews = matches!(case.operation, Operation::Renew(_));
-            let in_vain = case.how == How::Look && case.tries == TRIES_OF_RENEWALS;
+            let never = never_waits_for_its_row(case.operation);
+            let in_vain = case.how == How::Look && case.tries == TRIES_BEFORE_THE_LINE;
             let stands = match stage {
                 Stage::Try => true,
-                Stage::Stripe { create } => renews && in_vain && !create,
+                Stage::Stripe { create } => never && in_vain && !create,
                 Stage::Create => false,
-                Stage::Row => !renews,
+                Stage::Row => !matches!(case.operation, Operation::Renew(_)),
             };
             assert!(stands, "{case:?}: {next:?}");
         }
@@ -289,7 +289,7 @@ fn a_request_whose_row_is_locked_comes_to_its_row_in_the_end() {
         [Stage::Try, Stage::Try, Stage::Try, Stage::Row]
     );
     let (stages, end) = way(&renew(), mine);
-    let (tried, stood) = stages.split_at(1 + usize::from(TRIES_OF_RENEWALS));
+    let (tried, stood) = stages.split_at(1 + usize::from(TRIES_BEFORE_THE_LINE));
     assert!(tried.iter().all(|stage| *stage == Stage::Try));
     let line = Stage::Stripe { create: false };
     assert_eq!(stood, [line; 1 + TRIES as usize]);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 
 use super::lease::Lease;
-use super::place::{Action, Place, give_back_quietly};
+use super::place::{Action, Place};
 use super::{Locks, keeper};
 use crate::clock::{Moment, from_micros};
 use crate::engine::outcome::{Answer, Outcome};
@@ -43,8 +43,12 @@ impl Locks {
         let mut actions = Vec::new();
         let place = |place: &mut Place| place.end_turn(lease, now, &mut actions);
         let passed = locks.lock().change(&lease.name, place);
-        if passed.is_none() && !lease.has_ended() {
-            actions.push(give_back_quietly(lease));
+        // The client is closed. Whoever ends the lease releases it, once: an owner's levels are counted.
+        if passed.is_none() && lease.end() {
+            actions.push(Action::Release {
+                lease: Arc::clone(lease),
+                announce: false,
+            });
         }
         if passed == Some(true) {
             telemetry::handed_on(&lease.name);
@@ -223,7 +227,8 @@ impl Locks {
             return;
         }
         lease.lose();
-        lease.end();
-        self.release(lease, false, None);
+        if lease.end() {
+            self.release(lease, false, None);
+        }
     }
 }

@@ -118,8 +118,8 @@ pub(crate) async fn run(locks: Weak<Locks>, earlier: Arc<Notify>, stopped: Cance
             let Some(locks) = locks.upgrade() else { return };
             for lease in locks.keeper.take_due(Moment::now()) {
                 let attends = async { attend(&locks, &lease) };
-                if !survives("the keeper of leases", attends).await {
-                    locks.keeper.add(&lease);
+                if !survives("the keeper of leases", attends).await && !locks.keeper.add(&lease) {
+                    locks.close_lease(&lease);
                 }
             }
             locks.keeper.next()
@@ -227,10 +227,11 @@ pub(crate) fn renewed(
             telemetry::renewed(&lease.name, lease.trusted_for());
             lease.set_wanted(wanted > 0);
         }
+        // No transaction releases an owner's level.
         Ok(Answer {
             outcome: Outcome::Released { .. },
             ..
-        }) => locks.released_in_transaction(lease),
+        }) if lease.terms.owner.is_none() => locks.released_in_transaction(lease),
         Ok(_) => locks.lose(lease),
         // Unknown: neither lost nor extended; the next date tries again, or finds the end.
         Err(error) => telemetry::renewal_failed(&lease.name, &error, locks.engine.is_out()),

@@ -213,10 +213,11 @@ impl Lease {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// It was given back: no renewal, no signal from here on.
-    pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::Release);
+    /// It is given back: no renewal, no signal from here on. Whether this call ended it.
+    pub(crate) fn end(&self) -> bool {
+        let first = !self.ended.swap(true, Ordering::AcqRel);
         self.hold.end();
+        first
     }
 
     pub(crate) fn note_release(&self) {
@@ -234,8 +235,11 @@ impl Lease {
     /// It is used inside a caller's transaction: it passes in memory no more. Whether it is the holder's of this turn.
     pub(crate) fn use_in_transaction(&self, turn: u64) -> bool {
         let _turns = self.lock_signal();
-        self.in_transaction.store(true, Ordering::Release);
-        self.current_turn() == turn
+        let ours = self.current_turn() == turn;
+        if ours {
+            self.in_transaction.store(true, Ordering::Release);
+        }
+        ours
     }
 
     /// A transaction of the caller's has released it at `now`, and is open.
@@ -246,8 +250,15 @@ impl Lease {
 
     /// A change of its row, sent at `sent`, found it held: if it was released before, that was rolled back.
     pub(crate) fn found_held(&self, sent: Moment) {
-        if self.release_open_since.load(Ordering::Acquire) < sent.as_micros() {
-            self.release_open_since.store(NEVER, Ordering::Release);
+        let open = self.release_open_since.load(Ordering::Acquire);
+        if open < sent.as_micros() {
+            // Unless it was released once more in this moment.
+            let _ = self.release_open_since.compare_exchange(
+                open,
+                NEVER,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
         }
     }
 

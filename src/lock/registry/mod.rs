@@ -205,7 +205,7 @@ impl Locks {
         let reply = Reply::client(move |result| {
             // Its time was the first waiter's: the others go on.
             let result = match result {
-                Err(_) if shortened => Ok(None),
+                Err(_) if shortened && limit.has_passed() => Ok(None),
                 other => other.map(Some),
             };
             locks.asked(&place, token, question, result);
@@ -282,8 +282,7 @@ impl Locks {
             None => place.granted(granted, now, actions),
         });
         // The client was closed meanwhile, or the place is gone: nobody is there to take it.
-        if known.is_none() {
-            lease.end();
+        if known.is_none() && lease.end() {
             self.release(&lease, false, None);
         }
     }
@@ -324,6 +323,18 @@ impl Locks {
             looks.unwrap_or(false)
         });
         (due, next)
+    }
+
+    /// No look can succeed: whoever waits is told why.
+    fn cannot_look(self: &Arc<Self>, names: &[Name], error: &Error) {
+        let now = Moment::now();
+        for name in names {
+            let _ = self.change(name, |place, actions| {
+                if place.next_look().is_some() {
+                    place.fail(error, now, actions);
+                }
+            });
+        }
     }
 
     /// What the watcher saw.

@@ -63,6 +63,9 @@ pub(crate) async fn run(locks: Weak<Locks>, changed: Arc<Notify>, stopped: Cance
                 strong.looked(&due, &seen);
             }
             Err(error) => {
+                if error.is_hopeless() {
+                    strong.cannot_look(&due, &error);
+                }
                 tracing::debug!(%error, "cannot look at the locks that are waited for");
                 tokio::select! {
                     () = stopped.cancelled() => return,

@@ -182,7 +182,8 @@ impl Place {
             return Leaving::Stays(since);
         }
         self.leave(id, now, actions);
-        let ours = matches!(self.state, State::Held(_) | State::Releasing);
+        // A release that is on its way may be on its way for long.
+        let ours = matches!(self.state, State::Held(_));
         Leaving::Left {
             seen: ours || self.watch.is_fresh(now),
         }
@@ -286,6 +287,9 @@ impl Place {
         now: Moment,
         actions: &mut Vec<Action>,
     ) -> bool {
+        if !matches!(self.state, State::Watching) {
+            return false;
+        }
         let gives_way = self.watch.gives_way().is_some_and(|until| until > now);
         let asks = !gives_way && !self.queue.is_empty() && self.watch.asks_instead(distance);
         if asks {
@@ -401,8 +405,10 @@ impl Place {
         }
         if let Some(level) = self.levels.pop() {
             self.state = State::Held(level);
+            self.queue.refuse_once();
             self.admit(now, actions);
         } else if self.watch.let_go_first(wanted, fence, now) {
+            self.queue.refuse_once();
             self.state = State::Watching;
             actions.push(Action::Watch);
         } else {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::action::{Action, Asking, Question};
 use super::waiter::Waiter;
-use super::{Place, State, give_back_quietly, patience};
+use super::{Place, State, give_back_quietly};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::lock::registry::lease::Lease;
@@ -71,15 +71,24 @@ impl Place {
         now: Moment,
         actions: &mut Vec<Action>,
     ) {
-        let entrant = self.take_entrant(id).filter(|_| lease.is_held());
-        let taken = entrant.is_some_and(|entrant| entrant.take(Turn::current(&lease)));
-        if !taken {
+        let Some(waiter) = self.take_entrant(id) else {
+            actions.push(give_back_quietly(&lease));
+            return;
+        };
+        if !lease.is_held() {
+            // It came too late to be trusted: the waiter goes on in its place.
+            actions.push(give_back_quietly(&lease));
+            self.stand_in_line(waiter, now, actions);
+            return;
+        }
+        if !waiter.take(Turn::current(&lease)) {
             actions.push(give_back_quietly(&lease));
             return;
         }
         if matches!(self.state, State::Idle | State::Watching) {
             self.watch.own(lease.fence, now);
             self.state = State::Held(lease);
+            self.queue.refuse_once();
             self.admit(now, actions);
         } else {
             self.levels.push(lease);
@@ -117,8 +126,17 @@ impl Place {
             && let Some(owner) = waiter.terms.owner
             && self.may_enter(owner, false)
         {
-            let asking = patience(&waiter, now).map_or(Asking::New, Asking::AtRow);
+            let asking = Asking::AtRow(waiter.until);
             self.ask_for(waiter, asking, now, actions);
+            return;
+        }
+        self.stand_in_line(waiter, now, actions);
+    }
+
+    /// One who went past the queue in vain waits in its place there.
+    fn stand_in_line(&mut self, waiter: Waiter, now: Moment, actions: &mut Vec<Action>) {
+        if waiter.once {
+            waiter.refuse();
             return;
         }
         self.queue.push(waiter);

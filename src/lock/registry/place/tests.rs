@@ -394,3 +394,57 @@ fn an_owner_whose_row_is_locked_asks_again() {
         .entered(id, lease, scene.now, &mut scene.actions);
     turn(&mut answers).disarm();
 }
+
+/// The lock stays with a deeper level that was granted meanwhile: who does not wait is told so.
+#[test]
+fn an_attempt_during_a_release_is_refused_when_another_level_is_left() {
+    let mut scene = Scene::new();
+    let mut first = scene.wait(Some("a"));
+    let outer = scene.granted(Some("a"), &mut first);
+    let mut deeper = scene.wait(Some("a"));
+    let ended = Arc::clone(&outer.lease);
+    outer.disarm();
+    assert!(!scene.place.end_turn(&ended, scene.now, &mut scene.actions));
+    let (waits, mut tried) = scene.try_once(None);
+    assert!(waits, "the lock may be free in a moment");
+    let level = lease(terms(Some("a")), 1_000_000);
+    scene.place.entered(2, level, scene.now, &mut scene.actions);
+    scene
+        .place
+        .released(Duration::ZERO, None, scene.now, &mut scene.actions);
+    assert!(tried.try_recv().expect("told").expect("no error").is_none());
+    turn(&mut deeper).disarm();
+}
+
+/// A place that has gone on since its look was due keeps what it has.
+#[test]
+fn a_look_that_is_due_does_not_take_a_lease_away() {
+    let mut scene = Scene::new();
+    let mut first = scene.wait(None);
+    let _second = scene.wait(None);
+    let held = scene.granted(None, &mut first);
+    scene.asked();
+    assert!(!scene.place.is_due(GIVE_WAY, scene.now, &mut scene.actions));
+    assert!(scene.asked().is_empty());
+    assert!(matches!(scene.place.state, State::Held(_)));
+    held.disarm();
+}
+
+/// A level that came too late to be trusted is given back, and its waiter goes on.
+#[test]
+fn who_is_granted_too_late_past_the_queue_waits_on() {
+    let mut scene = Scene::new();
+    let mut first = scene.wait(Some("a"));
+    let outer = scene.granted(Some("a"), &mut first);
+    let mut deeper = scene.wait(Some("a"));
+    let late = lease(terms(Some("a")), 1_000_000);
+    late.lose();
+    scene.place.entered(2, late, scene.now, &mut scene.actions);
+    assert!(deeper.try_recv().is_err(), "no answer yet");
+    assert_eq!(
+        scene.over(2),
+        Leaving::Left { seen: true },
+        "it stands in line"
+    );
+    outer.disarm();
+}
