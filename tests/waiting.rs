@@ -24,6 +24,12 @@ const HOLD: Duration = Duration::from_millis(5);
 /// Nobody waits for longer on a machine that is not broken.
 const LONG: Duration = Duration::from_secs(100);
 
+/// From here on the client has its connections, and the lock its row.
+async fn warm(client: &LockClient) {
+    let guard = client.lock("x").acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
 /// How many turns one task has while others have so many.
 struct Share {
     turns: Arc<AtomicU64>,
@@ -212,13 +218,7 @@ async fn a_client_far_away_has_its_turns() {
     let proxy = Proxy::before(&database.url).await.unwrap();
     let near = database.client().await;
     let far = connected(patient(&proxy.url(&database.url))).await;
-    far.lock("x")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    warm(&far).await;
     let way = Duration::from_millis(75);
     proxy.set_delay(way, way);
     let over = Arc::new(AtomicBool::new(false));
@@ -265,14 +265,7 @@ async fn a_silent_server_is_told_from_a_lock_that_is_held() {
     let database = TestDatabase::new().await;
     let proxy = Proxy::before(&database.url).await.unwrap();
     let client = connected(patient(&proxy.url(&database.url))).await;
-    client
-        .lock("x")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    warm(&client).await;
     proxy.pause();
     let acquire = |wait: u64| {
         let client = client.clone();
@@ -346,14 +339,7 @@ async fn turns_pass_in_memory_whatever_they_are_described_by() {
     let database = TestDatabase::new().await;
     let proxy = Proxy::before(&database.url).await.unwrap();
     let client = connected(patient(&proxy.url(&database.url))).await;
-    client
-        .lock("x")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    warm(&client).await;
     let before = proxy.round_trips();
     let mut tasks = JoinSet::new();
     for task in 0..16 {
