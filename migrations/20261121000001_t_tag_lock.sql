@@ -13,6 +13,8 @@ CREATE TABLE IF NOT EXISTS t_tag_lock (
     status       TINYINT UNSIGNED NOT NULL DEFAULT 0 COMMENT '0 free, 1 active, 2 released but kept until deadline',
     holder       BINARY(16) NOT NULL DEFAULT '' COMMENT 'token of the current or last holder',
     fence        BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'end of the block of fencing tokens of the last grant',
+    fresh_count  BIGINT NOT NULL DEFAULT 0 COMMENT 'lock of an owner: levels whose leases end later than stale_until',
+    stale_until  DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00' COMMENT 'UTC: by then the leases of all other levels end',
     wanted_until DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00' COMMENT 'UTC: another process waits, until then',
     description  VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '',
     held_by      VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '' COMMENT 'who holds: host/pid or as configured',

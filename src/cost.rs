@@ -54,6 +54,7 @@ fn release() -> Operation {
         used: 1_790_000_000_000_000 - 65_535,
         hold: 0,
         level: None,
+        until: 0,
         queues: true,
     })
 }

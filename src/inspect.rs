@@ -43,7 +43,7 @@ pub struct LockInfo {
     pub remaining: Duration,
     /// The highest fencing token that may have been given out.
     pub fencing_token: u64,
-    /// How many levels of one owner hold it.
+    /// How many levels of one owner hold it; 1 without an owner, 0 when nobody holds it.
     pub depth: u64,
     /// When the row changed last, by the server's clock.
     pub modified: DateTime<Utc>,
@@ -74,7 +74,10 @@ impl LockInfo {
             deadline: time(deadline),
             remaining: from_micros(left),
             fencing_token: row.try_get_unchecked(4)?,
-            depth: u64::try_from(count).unwrap_or_default(),
+            depth: match state {
+                LockState::Held => u64::try_from(count).unwrap_or_default(),
+                LockState::Free | LockState::Kept => 0,
+            },
             modified: time(modified),
         })
     }

@@ -48,13 +48,15 @@ fn operation() -> impl Strategy<Value = Operation> {
                 used,
                 hold: 0,
                 level: None,
+                until: 0,
                 queues: true,
             })
         }),
         any::<u64>().prop_map(move |fence| Operation::Renew(Renew {
             token: token(),
             fence,
-            ttl: 1
+            ttl: 1,
+            level: None,
         })),
         any::<u64>().prop_map(move |fence| Operation::ForceRelease(ForceRelease {
             token: token(),
@@ -96,19 +98,26 @@ fn state() -> impl Strategy<Value = RowState> {
         any::<i64>(),
         any::<i64>(),
     );
-    (any::<Option<i64>>(), 0_u8..5, any::<bool>(), numbers).prop_map(
-        |(granted, status, mine, (fence, remaining, previous, count, wanted))| RowState {
-            granted,
-            status,
-            mine,
-            fence,
-            remaining,
-            previous,
-            count,
-            wanted,
-            client: 0,
-        },
+    (
+        (any::<i64>(), any::<bool>()),
+        0_u8..5,
+        any::<bool>(),
+        numbers,
     )
+        .prop_map(
+            |((at, granted), status, mine, (fence, remaining, previous, count, wanted))| RowState {
+                at,
+                granted,
+                status,
+                mine,
+                fence,
+                remaining,
+                previous,
+                count,
+                wanted,
+                client: 0,
+            },
+        )
 }
 
 /// One of few rows, some of which are an id with its counter.
@@ -137,6 +146,7 @@ fn request() -> impl Strategy<Value = (RowKey, Request)> {
                     token: Token::random(),
                     fence: 1,
                     ttl: 1,
+                    level: None,
                 };
                 (
                     RowKey::lock(name(row)),
@@ -162,7 +172,7 @@ proptest! {
     fn only_an_own_row_says_yes(operation in operation(), row in prop::option::of(state())) {
         let verdict = operation.judge(row.as_ref());
         let mine = row.is_some_and(|row| row.mine);
-        let granted = row.is_some_and(|row| row.granted.is_some());
+        let granted = row.is_some_and(|row| row.granted);
         if let Verdict::Final(
             Outcome::Granted { .. } | Outcome::Released { .. } | Outcome::Leased { .. } | Outcome::Counted { .. },
         ) = &verdict {
@@ -182,10 +192,10 @@ proptest! {
     fn any_row_is_decoded_as_it_is(row in state(), now: i64, deltas in prop::collection::vec(any::<i64>(), 1..5)) {
         let text = format!(
             "{};{now};0 {} {} {} {} {} {} {}",
-            row.granted.map_or("", |_| "0"), row.status, u8::from(row.mine), row.fence, row.remaining, row.previous, row.count, row.wanted
+            if row.granted { "0" } else { "" }, row.status, u8::from(row.mine), row.fence, row.remaining, row.previous, row.count, row.wanted
         );
         let reply = Reply::decode(&text, 1).expect("a reply");
-        let row = RowState { granted: row.granted.map(|_| now), ..row };
+        let row = RowState { at: now, ..row };
         prop_assert_eq!((reply.server_now, reply.rows), (now, vec![Some(row)]));
         for low in [None, Some(i64::MIN)] {
             let mut waiting = deltas.iter().map(|delta| member(match low {
@@ -306,6 +316,7 @@ fn urgent_requests_do_not_heap_up_beside_others_that_stay() {
                 token: Token::random(),
                 fence: 1,
                 ttl: 1,
+                level: None,
             })
         } else {
             Operation::Touch(Touch)

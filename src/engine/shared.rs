@@ -164,7 +164,7 @@ impl Shared {
         };
         let others = match &group.operation {
             Operation::Once(_) => false,
-            Operation::Acquire(_) if row.granted.is_none() => true,
+            Operation::Acquire(_) if !row.granted => true,
             // It had been taken to be missing, and was locked.
             _ => group.course.stage.creates() && !row.is_new(server_now),
         };

@@ -180,6 +180,7 @@ impl LockGuard {
             token: lease.token,
             fence: lease.fence,
             ttl: wanted,
+            level: lease.level(),
         });
         let key = RowKey::lock(lease.name.clone());
         let result = self

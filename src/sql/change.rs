@@ -44,6 +44,7 @@ const COLUMNS: &[Column] = &[
     Column::Used,
     Column::Hold,
     Column::Level,
+    Column::Until,
     Column::Wait,
     Column::Low,
     Column::High,

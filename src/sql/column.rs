@@ -55,6 +55,8 @@ columns! {
     Hold = "hold",
     /// The mark of an owner's operation.
     Level = "level",
+    /// Until when the holder of an owner's level knows its lease to run, in microseconds since 1970 on the server.
+    Until = "until",
     /// For how long a wish is known, in microseconds.
     Wait = "wait",
     /// The lowest value of a counter from which it is changed.

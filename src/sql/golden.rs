@@ -63,15 +63,17 @@ fn release(level: Option<i64>) -> Operation {
         used: 1_790_000_000_000_001,
         hold: 0,
         level,
+        until: level.map_or(0, |_| 1_790_000_030_000_000),
         queues: true,
     })
 }
 
-fn renew() -> Operation {
+fn renew(level: Option<i64>) -> Operation {
     Operation::Renew(Renew {
         token: Token::of_text("holder"),
         fence: 1_790_000_000_065_536,
         ttl: 30_000_000,
+        level,
     })
 }
 
@@ -121,7 +123,7 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         lock("job:1", acquire(None)),
         lock("job:2", acquire(None)),
         lock("job:3", release(None)),
-        lock("job:4", renew()),
+        lock("job:4", renew(None)),
     ];
     vec![
         skip("acquire", lock("job", acquire(None))),
@@ -135,7 +137,11 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         skip("acquire-level", lock("job", acquire(Some(7)))),
         skip("release", lock("job", release(None))),
         skip("release-level", lock("job", release(Some(7)))),
-        skip("renew", lock("job", renew())),
+        skip("renew", lock("job", renew(None))),
+        skip(
+            "renew-level",
+            lock("job", renew(Some(1_790_000_030_000_000))),
+        ),
         skip("force-release", lock("job", Operation::ForceRelease(force))),
         skip(
             "want",

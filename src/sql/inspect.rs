@@ -6,7 +6,8 @@ use super::{NOW_MICROS, literal};
 /// The columns of both queries, in the order in which [`crate::inspect`] reads them.
 fn select() -> String {
     format!(
-        "SELECT lock_name,status,held_by,description,fence,count,\
+        "SELECT lock_name,status,held_by,description,fence,\
+         IF(fresh_count>0 AND stale_until<=UTC_TIMESTAMP(6),LEAST(fresh_count,count),count),\
          TIMESTAMPDIFF(MICROSECOND,'1970-01-01',deadline),\
          TIMESTAMPDIFF(MICROSECOND,'1970-01-01',modify_time),{NOW_MICROS} \
          FROM t_tag_lock WHERE kind={} AND slot=0",

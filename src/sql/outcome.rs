@@ -8,10 +8,11 @@ use super::reply::RowState;
 /// What an operation came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The lock is ours; the tokens of the block end at `fence`. Microseconds until the deadline.
+    /// The lock is ours; the tokens of the block end at `fence`. Microseconds until the deadline, and since 1970 on the server.
     Granted {
         fence: u64,
         remaining: i64,
+        until: i64,
         wanted: i64,
     },
     /// The lock is somebody else's.
@@ -28,6 +29,7 @@ pub(crate) enum Outcome {
     /// The lease is ours for this long. `renewed`: its row was changed; it may be longer all the same if it was not.
     Leased {
         remaining: i64,
+        until: i64,
         wanted: i64,
         renewed: bool,
     },

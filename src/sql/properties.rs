@@ -53,6 +53,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 used,
                 hold,
                 level: reentrant.then_some(mark),
+                until: 0,
                 queues: true,
             })
         ),
@@ -60,6 +61,7 @@ fn operation() -> impl Strategy<Value = Operation> {
             token: Token::random(),
             fence,
             ttl,
+            level: None,
         })),
         fence().prop_map(|fence| Operation::ForceRelease(ForceRelease {
             token: Token::random(),

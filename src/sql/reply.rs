@@ -22,8 +22,10 @@ pub(crate) const KEPT: u8 = 2;
 /// A row as it was found. Times are microseconds from the server's now; negative: past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowState {
-    /// When the operation was carried out, in microseconds since 1970 on the server; `None` if it was not.
-    pub(crate) granted: Option<i64>,
+    /// When it was found so, and the operation was carried out if it was: microseconds since 1970 on the server.
+    pub(crate) at: i64,
+    /// The operation was carried out.
+    pub(crate) granted: bool,
     pub(crate) status: u8,
     /// `holder` is the operation's token.
     pub(crate) mine: bool,
@@ -40,6 +42,11 @@ impl RowState {
     /// Whether nothing was ever done to this row, seen at `server_now`: its deadline is what a row is created with.
     pub(crate) fn is_new(&self, server_now: i64) -> bool {
         self.remaining == -server_now
+    }
+
+    /// Its deadline, in microseconds since 1970 on the server.
+    pub(crate) fn deadline(&self) -> i64 {
+        self.at.saturating_add(self.remaining)
     }
 
     /// Whether a lock could be granted on this row.
@@ -83,7 +90,8 @@ impl Reply {
             let mut fields = entry.split(' ');
             let position: usize = fields.next()?.parse().ok()?;
             let state = RowState {
-                granted: None,
+                at: server_now,
+                granted: false,
                 status: fields.next()?.parse().ok()?,
                 mine: fields.next()? == "1",
                 fence: fields.next()?.parse().ok()?,
@@ -103,7 +111,7 @@ impl Reply {
         for position in granted.split(',').filter(|position| !position.is_empty()) {
             let position: usize = position.parse().ok()?;
             let row = rows.get_mut(position)?.as_mut()?;
-            if row.granted.replace(server_now).is_some() {
+            if std::mem::replace(&mut row.granted, true) {
                 return None;
             }
         }
@@ -124,7 +132,8 @@ mod tests {
         assert_eq!(
             reply.rows[1],
             Some(RowState {
-                granted: Some(17),
+                at: 17,
+                granted: true,
                 status: 1,
                 mine: false,
                 fence: 99,
@@ -135,7 +144,7 @@ mod tests {
                 client: 0
             })
         );
-        assert_eq!(reply.rows[2].and_then(|row| row.granted), None);
+        assert_eq!(reply.rows[2].map(|row| row.granted), Some(false));
     }
 
     #[test]

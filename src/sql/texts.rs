@@ -62,8 +62,15 @@ pub(super) fn decision(verbs: &[Verb], single: bool, marked: &'static str) -> Ar
         let now = |template: &str| timed(template, NOW, NOW_MICROS);
         let granted = now(&by_verb(verbs, |verb| Some(verb.condition()), "0"));
         // What becomes of a counter, with its arithmetic, is told from here; the rest follows from the row before.
+        // So are the levels of an owner, of which those that are dead do not count.
         let becomes = |column: &str| {
-            let old = format!("t.{column}");
+            let levels = verbs.contains(&Verb::ReleaseLevel) && column == "count";
+            let old = if levels {
+                let (verb, levels) = (Verb::ReleaseLevel as u8, now(&Verb::levels()));
+                format!("IF(v.verb={verb},{levels},t.count)")
+            } else {
+                format!("t.{column}")
+            };
             let count = verbs.contains(&Verb::Count) && matches!(column, "count" | "previous");
             match Verb::Count.value_of(column).filter(|_| count) {
                 Some(value) => {

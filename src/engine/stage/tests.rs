@@ -39,6 +39,7 @@ fn release(queues: bool) -> Operation {
         used: 1,
         hold: 0,
         level: None,
+        until: 0,
         queues,
     })
 }
@@ -48,6 +49,7 @@ fn renew() -> Operation {
         token: Token::random(),
         fence: 1,
         ttl: 1,
+        level: None,
     })
 }
 
@@ -93,7 +95,8 @@ fn operations() -> Vec<Operation> {
 }
 
 const ROW: RowState = RowState {
-    granted: None,
+    at: 0,
+    granted: false,
     status: ACTIVE,
     mine: false,
     fence: 1,
@@ -109,12 +112,7 @@ fn rows() -> Vec<Option<RowState>> {
     let mut rows = vec![None];
     for status in [FREE, ACTIVE, KEPT] {
         for remaining in [-5, 5] {
-            for (mine, granted) in [
-                (false, None),
-                (true, None),
-                (true, Some(1)),
-                (false, Some(1)),
-            ] {
+            for (mine, granted) in [(false, false), (true, false), (true, true), (false, true)] {
                 for fence in [1, 2] {
                     rows.push(Some(RowState {
                         granted,
@@ -211,7 +209,7 @@ fn nobody_is_told_busy_who_was_not_seen_to_be_locked() {
 fn what_was_granted_is_told_at_once() {
     cases(|case, next| {
         let decided = matches!(case.how, How::Packet | How::Glance);
-        if decided && case.row.is_some_and(|row| row.granted.is_some()) {
+        if decided && case.row.is_some_and(|row| row.granted) {
             assert!(matches!(next, Next::Answer(_)), "{case:?}: {next:?}");
         }
     });
@@ -295,6 +293,7 @@ fn a_request_whose_row_is_locked_comes_to_its_row_in_the_end() {
     assert_eq!(stood, [line; 1 + TRIES as usize]);
     let leased = Outcome::Leased {
         remaining: 5,
+        until: 5,
         wanted: 0,
         renewed: false,
     };

@@ -28,7 +28,7 @@ fn a_turn_passes_with_one_allocation_or_two() {
     };
     let name = Name::new("hot").expect("a name");
     let grant = (Token::random(), 1_000_000);
-    let held = (now, micros(TTL));
+    let held = (now, micros(TTL), 0);
     let lease = Lease::new(Weak::new(), name, grant, terms.clone(), held, false);
     let lease = Arc::new(lease);
     let mut place = Place::new(1, now, None);

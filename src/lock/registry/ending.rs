@@ -102,6 +102,7 @@ impl Locks {
             used: lease.current_turn(),
             hold: lease.hold_left(),
             level: lease.terms.owner.map(|_| rand::random()),
+            until: lease.told_until(),
             queues,
         });
         let expires = Moment::now()

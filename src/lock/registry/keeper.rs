@@ -184,6 +184,7 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
         token: lease.token,
         fence: lease.fence,
         ttl,
+        level: lease.level(),
     });
     let expires = lease.trusted_until();
     let (locks_again, kept) = (Arc::clone(locks), Arc::clone(lease));
@@ -214,6 +215,7 @@ pub(crate) fn renewed(
             outcome:
                 Outcome::Leased {
                     remaining,
+                    until,
                     wanted,
                     renewed,
                 },
@@ -221,6 +223,7 @@ pub(crate) fn renewed(
             ..
         }) => {
             lease.extend(sent, remaining.min(most));
+            lease.told(until);
             if renewed {
                 lease.found_held(sent);
             }

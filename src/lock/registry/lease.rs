@@ -54,6 +54,8 @@ pub(crate) struct Lease {
     pub(crate) answered: Moment,
     /// Microseconds of [`Moment`] until which the holder may trust it.
     trusted_until: AtomicI64,
+    /// Until when it runs as the server last told, in microseconds since 1970 on the server.
+    told_until: AtomicI64,
     /// The fencing token of the current turn.
     turn: AtomicU64,
     /// The signal of the current turn. A turn that ended normally never fires.
@@ -82,13 +84,14 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// A grant whose packet was sent at `sent`, asked for a lease on `terms`, and found `remaining` microseconds left.
+    /// A grant whose packet was sent at `sent`, asked for a lease on `terms`, and found `remaining` microseconds left: `until`
+    /// then by the server's clock.
     pub(crate) fn new(
         locks: Weak<Locks>,
         name: Name,
         (token, fence): (Token, u64),
         terms: Terms,
-        (sent, remaining): (Moment, i64),
+        (sent, remaining, until): (Moment, i64, i64),
         wanted: bool,
     ) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
@@ -104,6 +107,7 @@ impl Lease {
             granted: sent,
             answered,
             trusted_until: AtomicI64::new(0),
+            told_until: AtomicI64::new(until),
             turn: AtomicU64::new(first),
             signal: Mutex::default(),
             lost: AtomicBool::new(false),
@@ -139,6 +143,20 @@ impl Lease {
         }
         self.trusted_until
             .fetch_max(until.as_micros(), Ordering::AcqRel);
+    }
+
+    /// The server said that it runs until then, in microseconds since 1970 by its clock.
+    pub(crate) fn told(&self, until: i64) {
+        self.told_until.fetch_max(until, Ordering::AcqRel);
+    }
+
+    pub(crate) fn told_until(&self) -> i64 {
+        self.told_until.load(Ordering::Acquire)
+    }
+
+    /// What a renewal of an owner's level says of it.
+    pub(crate) fn level(&self) -> Option<i64> {
+        self.terms.owner.map(|_| self.told_until())
     }
 
     /// How long it may still be trusted.
@@ -364,7 +382,7 @@ mod tests {
         };
         let name = Name::new("l").expect("a name");
         let block = u64::from(terms.block());
-        let found = (Moment::now(), micros(Duration::from_secs(3_600)));
+        let found = (Moment::now(), micros(Duration::from_secs(3_600)), 0);
         let lease = Lease::new(
             Weak::new(),
             name,

@@ -244,12 +244,13 @@ impl Locks {
                     Outcome::Granted {
                         fence,
                         remaining,
+                        until,
                         wanted,
                     },
                 sent,
                 ..
             }) => {
-                let found = (sent, remaining);
+                let found = (sent, remaining, until);
                 let locks = Arc::downgrade(self);
                 let lease = Lease::new(
                     locks,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Assignments, until};
+use super::{Assignments, level, until};
 use crate::mutant::{self, Mutant};
 use crate::sql::column::Column;
 use crate::sql::list::Row;
@@ -81,28 +81,43 @@ impl Acquire {
                 format!("v.{column}")
             }
         };
-        let (count, fence, wanted_until, deadline) = if levels {
-            (
-                format!("IF({MINE},t.count+1,1)"),
-                format!("IF({MINE},t.fence,{fence})"),
-                format!("IF({MINE},t.wanted_until,{{at}})"),
-                // One level deeper never shortens the lease.
-                format!("IF({MINE},GREATEST(t.deadline,{0}),{0})", until("v.ttl")),
-            )
+        let mut values = if levels {
+            let (count, fresh) = (level::count(), level::fresh());
+            vec![
+                ("fence", format!("IF({MINE},t.fence,{fence})")),
+                ("count", format!("IF({MINE},{count}+1,1)")),
+                (
+                    "fresh_count",
+                    format!("IF({MINE},{fresh}+{},1)", level::is_new_fresh()),
+                ),
+                (
+                    "stale_until",
+                    format!("IF({MINE},{},{{at}})", level::stale_until()),
+                ),
+                ("wanted_until", format!("IF({MINE},t.wanted_until,{{at}})")),
+            ]
         } else {
-            ("1".into(), fence.into(), "{at}".into(), until("v.ttl"))
+            vec![
+                ("fence", fence.into()),
+                ("count", "1".into()),
+                ("wanted_until", "{at}".into()),
+            ]
         };
-        vec![
-            ("fence", fence),
-            ("count", count),
-            ("wanted_until", wanted_until),
+        let deadline = if levels {
+            // One level deeper never shortens the lease.
+            format!("IF({MINE},{},{})", level::deadline(), until("v.ttl"))
+        } else {
+            until("v.ttl")
+        };
+        values.extend([
             ("description", described("description")),
             ("held_by", described("held_by")),
             ("deadline", deadline),
             ("status", "1".into()),
             ("previous", "v.level".into()),
             ("holder", "v.token".into()),
-        ]
+        ]);
+        values
     }
 
     pub(super) fn judge(&self, row: &RowState) -> Verdict {
@@ -111,6 +126,8 @@ impl Acquire {
             Verdict::Final(Outcome::Granted {
                 fence: row.fence,
                 remaining: row.remaining,
+                // A level that only its mark tells of is not renewed: whether it is fresh, nobody knows.
+                until: self.level.map_or(row.deadline(), |_| 0),
                 wanted: row.wanted,
             })
         } else if row.is_free() || (self.level.is_some() && ours) {
@@ -120,25 +137,27 @@ impl Acquire {
         }
     }
 
-    pub(super) fn carried_out(&self, row: &RowState, at: i64) -> Outcome {
+    pub(super) fn carried_out(&self, row: &RowState) -> Outcome {
         let mine = row.mine && row.status == ACTIVE && row.remaining > 0;
         let deeper = self.level.is_some() && mine;
         let block = u64::from(self.block);
+        // One level deeper never shortens the lease.
+        let remaining = if deeper {
+            self.ttl.max(row.remaining)
+        } else {
+            self.ttl
+        };
         Outcome::Granted {
             fence: if deeper {
                 row.fence
             } else if mutant::on(Mutant::FenceNotRaised) {
                 row.fence.max(block)
             } else {
-                let floor = u64::try_from(at).unwrap_or_default();
+                let floor = u64::try_from(row.at).unwrap_or_default();
                 row.fence.max(floor).saturating_add(block)
             },
-            // One level deeper never shortens the lease.
-            remaining: if deeper {
-                self.ttl.max(row.remaining)
-            } else {
-                self.ttl
-            },
+            remaining,
+            until: row.at.saturating_add(remaining),
             wanted: row.wanted,
         }
     }

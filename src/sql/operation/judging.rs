@@ -7,7 +7,8 @@ use crate::sql::reply::{ACTIVE, FREE, KEPT};
 use crate::token::Token;
 
 const HELD: RowState = RowState {
-    granted: None,
+    at: 0,
+    granted: false,
     status: ACTIVE,
     mine: false,
     fence: 100,
@@ -48,13 +49,17 @@ fn an_acquire_is_told_by_its_token() {
     let granted = Outcome::Granted {
         fence: 100,
         remaining: 1_000,
+        until: 1_000,
         wanted: 0,
     };
-    assert_eq!(
-        acquire(false).judge(Some(&mine)),
-        Verdict::Final(granted.clone())
-    );
-    assert_eq!(acquire(true).judge(Some(&mine)), Verdict::Final(granted));
+    assert_eq!(acquire(false).judge(Some(&mine)), Verdict::Final(granted));
+    let level = Outcome::Granted {
+        fence: 100,
+        remaining: 1_000,
+        until: 0,
+        wanted: 0,
+    };
+    assert_eq!(acquire(true).judge(Some(&mine)), Verdict::Final(level));
     assert_eq!(
         acquire(false).judge(Some(&HELD)),
         Verdict::Final(Outcome::Held(HELD))
@@ -102,6 +107,7 @@ fn a_release_is_told_by_what_it_left() {
         used: 98,
         hold: 0,
         level: None,
+        until: 0,
         queues: true,
     });
     let free = RowState {
@@ -127,12 +133,14 @@ fn a_renewal_trusts_what_stands_in_the_row() {
         token: Token::random(),
         fence: 100,
         ttl: 5,
+        level: None,
     });
     let mine = RowState { mine: true, ..HELD };
     assert_eq!(
         renew.judge(Some(&mine)),
         Verdict::Final(Outcome::Leased {
             remaining: 1_000,
+            until: 1_000,
             wanted: 0,
             renewed: false
         })
@@ -183,7 +191,8 @@ fn a_counter_within_its_bounds_was_skipped() {
 #[test]
 fn what_is_granted_follows_from_the_row_before() {
     let granted = RowState {
-        granted: Some(5_000),
+        at: 5_000,
+        granted: true,
         remaining: -1,
         wanted: 3,
         ..HELD
@@ -195,6 +204,7 @@ fn what_is_granted_follows_from_the_row_before() {
     let grant = |fence, remaining| Outcome::Granted {
         fence,
         remaining,
+        until: 5_000 + remaining,
         wanted: 3,
     };
     // One above the time or the row's fence, by the server's arithmetic; the ttl from now on.
@@ -223,6 +233,7 @@ fn what_is_granted_follows_from_the_row_before() {
             used: 98,
             hold: 0,
             level,
+            until: 0,
             queues: true,
         })
     };
@@ -238,10 +249,12 @@ fn what_is_granted_follows_from_the_row_before() {
         token: Token::random(),
         fence: 100,
         ttl: 5,
+        level: None,
     });
     for (remaining, then) in [(2, 5), (9, 9)] {
         let leased = Outcome::Leased {
             remaining: then,
+            until: 5_000 + then,
             wanted: 3,
             renewed: true,
         };
@@ -256,4 +269,22 @@ fn what_is_granted_follows_from_the_row_before() {
         value: 1,
     };
     assert_eq!(outcome(&count(0, 10), granted), counted);
+}
+
+/// What a renewal that was passed over finds in the row may be another level's.
+#[test]
+fn the_renewal_of_a_level_trusts_only_what_it_has_done() {
+    let renew = |until| {
+        Operation::Renew(Renew {
+            token: Token::random(),
+            fence: 100,
+            ttl: 5,
+            level: Some(until),
+        })
+    };
+    let mine = RowState { mine: true, ..HELD };
+    assert_eq!(renew(1).judge(Some(&mine)), Verdict::Busy);
+    let ended = Verdict::Final(Outcome::NotHeld);
+    assert_eq!(renew(0).judge(Some(&mine)), ended);
+    assert_eq!(renew(1).judge(Some(&HELD)), ended);
 }

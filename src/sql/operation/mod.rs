@@ -13,6 +13,7 @@ mod count;
 mod force_release;
 #[cfg(test)]
 mod judging;
+mod level;
 mod once;
 mod release;
 mod renew;
@@ -77,6 +78,7 @@ pub(super) enum Verb {
     Release,
     ReleaseLevel,
     Renew,
+    RenewLevel,
     ForceRelease,
     Want,
     Count,
@@ -84,11 +86,12 @@ pub(super) enum Verb {
 }
 
 /// The verbs that one statement carries out: no two whose assignments would have to stand in different orders.
-pub(super) const STATEMENTS: [&[Verb]; 8] = [
+pub(super) const STATEMENTS: [&[Verb]; 9] = [
     &[Verb::Acquire, Verb::Release],
     &[Verb::AcquireLevel],
     &[Verb::ReleaseLevel],
     &[Verb::Renew],
+    &[Verb::RenewLevel],
     &[Verb::ForceRelease],
     &[Verb::Want],
     &[Verb::Count],
@@ -101,8 +104,10 @@ impl Verb {
         match self {
             Self::Acquire => Acquire::condition(false),
             Self::AcquireLevel => Acquire::condition(true),
-            Self::Release | Self::ReleaseLevel => Release::condition(),
-            Self::Renew => Renew::condition(),
+            Self::Release => Release::condition(false),
+            Self::ReleaseLevel => Release::condition(true),
+            Self::Renew => Renew::condition(false),
+            Self::RenewLevel => Renew::condition(true),
             Self::ForceRelease => ForceRelease::condition(),
             Self::Count => Count::condition(),
             Self::Want | Self::Touch => THERE.into(),
@@ -116,12 +121,18 @@ impl Verb {
             Self::AcquireLevel => Acquire::assignments(true),
             Self::Release => Release::assignments(false),
             Self::ReleaseLevel => Release::assignments(true),
-            Self::Renew => Renew::assignments(),
+            Self::Renew => Renew::assignments(false),
+            Self::RenewLevel => Renew::assignments(true),
             Self::ForceRelease => ForceRelease::assignments(),
             Self::Want => Want::assignments(),
             Self::Count => Count::assignments(),
             Self::Touch => vec![],
         }
+    }
+
+    /// How many levels of an owner there are.
+    pub(super) fn levels() -> String {
+        level::count()
     }
 
     /// What one of the columns becomes.
@@ -140,6 +151,7 @@ impl Operation {
             Self::Acquire(_) => Verb::Acquire,
             Self::Release(release) if release.level.is_some() => Verb::ReleaseLevel,
             Self::Release(_) => Verb::Release,
+            Self::Renew(renew) if renew.level.is_some() => Verb::RenewLevel,
             Self::Renew(_) => Verb::Renew,
             Self::ForceRelease(_) => Verb::ForceRelease,
             Self::Want(_) => Verb::Want,
@@ -174,8 +186,8 @@ impl Operation {
                 _ => Verdict::Final(Outcome::Done),
             };
         };
-        if let Some(at) = row.granted {
-            return Verdict::Final(self.carried_out(row, at));
+        if row.granted {
+            return Verdict::Final(self.carried_out(row));
         }
         match self {
             Self::Acquire(acquire) => acquire.judge(row),
@@ -188,10 +200,10 @@ impl Operation {
         }
     }
 
-    /// What it came to when it was granted `at` that time, from the row before it; see [`super::reply`].
-    fn carried_out(&self, row: &RowState, at: i64) -> Outcome {
+    /// What it came to when it was granted, from the row before it; see [`super::reply`].
+    fn carried_out(&self, row: &RowState) -> Outcome {
         match self {
-            Self::Acquire(acquire) => acquire.carried_out(row, at),
+            Self::Acquire(acquire) => acquire.carried_out(row),
             Self::Release(release) => release.carried_out(row),
             Self::Renew(renew) => renew.carried_out(row),
             Self::ForceRelease(_) => released(row),

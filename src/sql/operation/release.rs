@@ -1,6 +1,6 @@
 //! Gives a lock back, or one level of it.
 
-use super::{Assignments, released, until};
+use super::{Assignments, level, released, until};
 use crate::mutant::{self, Mutant};
 use crate::sql::column::Column;
 use crate::sql::list::Row;
@@ -21,6 +21,8 @@ pub(crate) struct Release {
     pub(crate) hold: i64,
     /// The token is an owner's: it may have more levels. The number marks this operation.
     pub(crate) level: Option<i64>,
+    /// Of an owner's level: until when its holder knows the lease to run, in microseconds since 1970 on the server.
+    pub(crate) until: i64,
     /// It waits at the row, when a transaction of the application holds that.
     pub(crate) queues: bool,
 }
@@ -31,31 +33,48 @@ impl Release {
             .number(Column::Used, self.used)
             .number(Column::Hold, self.hold)
             .number(Column::Level, self.level.unwrap_or_default())
+            .number(Column::Until, self.until)
     }
 
-    pub(super) fn condition() -> String {
+    pub(super) fn condition(levels: bool) -> String {
         if mutant::on(Mutant::ReleaseOfOthers) {
             return "t.status=1".into();
+        }
+        if levels {
+            // One whose lease has ended may be left out already.
+            return level::is_held();
         }
         HELD.into()
     }
 
     /// The last level frees the lock; with a minimum hold it stays taken.
     pub(super) fn assignments(levels: bool) -> Assignments {
+        let (count, fresh) = (level::count(), level::fresh_without_it());
         let last = |otherwise: &str, value: String| {
             if levels {
-                format!("IF(t.count>1,{otherwise},{value})")
+                format!("IF({count}>1,{otherwise},{value})")
             } else {
                 value
             }
         };
-        vec![
+        // Where stale levels alone are left, their leases are.
+        let deadline = format!("IF({fresh}>0,t.deadline,t.stale_until)");
+        let mut values = vec![
             ("fence", last("t.fence", "v.used".into())),
-            ("deadline", last("t.deadline", until("v.hold"))),
+            ("deadline", last(&deadline, until("v.hold"))),
             ("status", last("1", "IF(v.hold>0,2,0)".into())),
-            ("count", last("t.count-1", "0".into())),
-            ("previous", "v.level".into()),
-        ]
+        ];
+        if levels {
+            values.extend([
+                // It may have been fresh without knowing.
+                ("fresh_count", format!("LEAST({fresh},t.count-1)")),
+                ("count", "t.count-1".into()),
+            ]);
+        } else {
+            values.push(("count", "0".into()));
+        }
+        values.push(("previous", "v.level".into()));
+        values
     }
 
     pub(super) fn judge(&self, row: &RowState) -> Verdict {

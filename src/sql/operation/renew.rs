@@ -1,6 +1,6 @@
 //! Moves the deadline of a lease that has not ended.
 
-use super::{Assignments, released, until};
+use super::{Assignments, level, released, until};
 use crate::mutant::{self, Mutant};
 use crate::sql::column::Column;
 use crate::sql::list::Row;
@@ -16,16 +16,22 @@ pub(crate) struct Renew {
     pub(crate) fence: u64,
     /// Microseconds.
     pub(crate) ttl: i64,
+    /// Of an owner's level: until when its holder knows the lease to run, in microseconds since 1970 on the server.
+    pub(crate) level: Option<i64>,
 }
 
 impl Renew {
     pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
         row.number(Column::Fence, self.fence)
             .number(Column::Ttl, self.ttl)
+            .number(Column::Until, self.level.unwrap_or_default())
     }
 
     /// A lease that has ended is not revived.
-    pub(super) fn condition() -> String {
+    pub(super) fn condition(levels: bool) -> String {
+        if levels {
+            return level::is_held();
+        }
         if mutant::on(Mutant::RenewalAfterRelease) {
             return "t.holder=v.token".into();
         }
@@ -33,7 +39,16 @@ impl Renew {
     }
 
     /// Never to an earlier time.
-    pub(super) fn assignments() -> Assignments {
+    pub(super) fn assignments(levels: bool) -> Assignments {
+        if levels {
+            let (fresh, becomes) = (level::fresh(), level::becomes_fresh());
+            return vec![
+                ("count", level::count()),
+                ("fresh_count", format!("{fresh}+{becomes}")),
+                ("stale_until", level::stale_until()),
+                ("deadline", level::deadline()),
+            ];
+        }
         let deadline = format!("GREATEST(t.deadline,{})", until("v.ttl"));
         let mut values = vec![("deadline", deadline)];
         if mutant::on(Mutant::RenewalAfterRelease) {
@@ -45,10 +60,15 @@ impl Renew {
 
     pub(super) fn judge(&self, row: &RowState) -> Verdict {
         let ours = row.mine && row.status == ACTIVE && row.fence == self.fence;
-        if ours && row.remaining > 0 {
+        let ended = self.level.is_some_and(|until| until <= row.at);
+        if ours && row.remaining > 0 && self.level.is_some() && !ended {
+            // The deadline that stands there is that of any level.
+            Verdict::Busy
+        } else if ours && row.remaining > 0 && !ended {
             // Skipped or not: the deadline that stands in the row is what holds.
             Verdict::Final(Outcome::Leased {
                 remaining: row.remaining,
+                until: row.deadline(),
                 wanted: row.wanted,
                 renewed: false,
             })
@@ -61,8 +81,10 @@ impl Renew {
     }
 
     pub(super) fn carried_out(&self, row: &RowState) -> Outcome {
+        let remaining = self.ttl.max(row.remaining);
         Outcome::Leased {
-            remaining: self.ttl.max(row.remaining),
+            remaining,
+            until: row.at.saturating_add(remaining),
             wanted: row.wanted,
             renewed: true,
         }

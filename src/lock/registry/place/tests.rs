@@ -30,7 +30,8 @@ fn terms(owner: Option<&str>) -> Terms {
 /// A row that somebody holds, as an answer shows it, or a look.
 fn held(fence: u64, client: u32) -> RowState {
     RowState {
-        granted: None,
+        at: 0,
+        granted: false,
         status: ACTIVE,
         mine: false,
         fence,
@@ -44,7 +45,7 @@ fn held(fence: u64, client: u32) -> RowState {
 
 fn lease(terms: Terms, fence: u64) -> Arc<Lease> {
     let name = Name::new("l").expect("a name");
-    let found = (Moment::now(), micros(TTL));
+    let found = (Moment::now(), micros(TTL), 0);
     let token = terms.owner.unwrap_or_else(Token::random);
     let lease = Lease::new(Weak::new(), name, (token, fence), terms, found, false);
     Arc::new(lease)

@@ -31,7 +31,9 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   AND (LENGTH(@tag_lock_granted)=? OR FIND_IN_SET(?,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
     t_tag_lock.fence=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.fence,GREATEST(t_tag_lock.fence,@tag_lock_micros)+?),
-    t_tag_lock.count=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.count+1,1),
+    t_tag_lock.count=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),IF(t_tag_lock.stale_until<=@tag_lock_now,LEAST(t_tag_lock.fresh_count,t_tag_lock.count),t_tag_lock.count)+1,1),
+    t_tag_lock.fresh_count=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),IF(t_tag_lock.stale_until<=@tag_lock_now,0,t_tag_lock.fresh_count)+IF(t_tag_lock.stale_until<=@tag_lock_now,@tag_lock_micros+?>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t_tag_lock.deadline),@tag_lock_micros+?>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t_tag_lock.stale_until) OR t_tag_lock.deadline>t_tag_lock.stale_until),1),
+    t_tag_lock.stale_until=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),IF(t_tag_lock.stale_until<=@tag_lock_now,t_tag_lock.deadline,t_tag_lock.stale_until),@tag_lock_now),
     t_tag_lock.wanted_until=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.wanted_until,@tag_lock_now),
     t_tag_lock.description=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.description,?),
     t_tag_lock.held_by=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.held_by,?),
@@ -56,9 +58,9 @@ SET @tag_lock_changed=NULL,
     @tag_lock_6=0,
     @tag_lock_7=_utf8mb4 x'6a6f62',
     @tag_lock_8=65536,
-    @tag_lock_9=_utf8mb4 x'6e696768746c79',
-    @tag_lock_10=_utf8mb4 x'7765622d312f34373131',
-    @tag_lock_11=30000000,
+    @tag_lock_9=30000000,
+    @tag_lock_10=_utf8mb4 x'6e696768746c79',
+    @tag_lock_11=_utf8mb4 x'7765622d312f34373131',
     @tag_lock_12=7;
 
 EXECUTE tag_lock_0
@@ -85,13 +87,17 @@ EXECUTE tag_lock_2
     @tag_lock_8,
     @tag_lock_5,
     @tag_lock_5,
-    @tag_lock_5,
     @tag_lock_9,
+    @tag_lock_9,
+    @tag_lock_5,
+    @tag_lock_5,
     @tag_lock_5,
     @tag_lock_10,
     @tag_lock_5,
     @tag_lock_11,
-    @tag_lock_11,
+    @tag_lock_5,
+    @tag_lock_9,
+    @tag_lock_9,
     @tag_lock_12,
     @tag_lock_5;
 

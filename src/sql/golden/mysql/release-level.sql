@@ -8,8 +8,8 @@ PREPARE tag_lock_1 FROM '
 SELECT IF(ROW_COUNT()>0,?,0),
     UTC_TIMESTAMP(6),
     TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
-    COALESCE(MAX(IF(t.holder=UNHEX(?) AND t.status=1 AND t.fence=?,?,NULL)),''),
-    CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=UNHEX(?),t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
+    COALESCE(MAX(IF(t.holder=UNHEX(?) AND t.status=1 AND t.fence=? AND t.deadline>UTC_TIMESTAMP(6) AND ?>TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),?,NULL)),''),
+    CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=UNHEX(?),t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,IF(?=4,IF(t.stale_until<=UTC_TIMESTAMP(6),LEAST(t.fresh_count,t.count),t.count),t.count),IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
   INTO @tag_lock_decided,
     @tag_lock_now,
     @tag_lock_micros,
@@ -30,10 +30,11 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   WHERE 1
   AND (LENGTH(@tag_lock_granted)=? OR FIND_IN_SET(?,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
-    t_tag_lock.fence=IF(t_tag_lock.count>1,t_tag_lock.fence,?),
-    t_tag_lock.deadline=IF(t_tag_lock.count>1,t_tag_lock.deadline,TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))),
-    t_tag_lock.status=IF(t_tag_lock.count>1,1,IF(?>0,2,0)),
-    t_tag_lock.count=IF(t_tag_lock.count>1,t_tag_lock.count-1,0),
+    t_tag_lock.fence=IF(IF(t_tag_lock.stale_until<=@tag_lock_now,LEAST(t_tag_lock.fresh_count,t_tag_lock.count),t_tag_lock.count)>1,t_tag_lock.fence,?),
+    t_tag_lock.deadline=IF(IF(t_tag_lock.stale_until<=@tag_lock_now,LEAST(t_tag_lock.fresh_count,t_tag_lock.count),t_tag_lock.count)>1,IF(LEAST(t_tag_lock.fresh_count,t_tag_lock.count)-(?>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t_tag_lock.stale_until))>0,t_tag_lock.deadline,t_tag_lock.stale_until),TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))),
+    t_tag_lock.status=IF(IF(t_tag_lock.stale_until<=@tag_lock_now,LEAST(t_tag_lock.fresh_count,t_tag_lock.count),t_tag_lock.count)>1,1,IF(?>0,2,0)),
+    t_tag_lock.fresh_count=LEAST(LEAST(t_tag_lock.fresh_count,t_tag_lock.count)-(?>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t_tag_lock.stale_until)),t_tag_lock.count-1),
+    t_tag_lock.count=t_tag_lock.count-1,
     t_tag_lock.previous=?';
 
 PREPARE tag_lock_3 FROM '
@@ -48,11 +49,13 @@ SET @tag_lock_changed=NULL,
     @tag_lock_2=:mark,
     @tag_lock_3='6e45386daeb0b86da1ac4c609001d1e9',
     @tag_lock_4=1790000000065536,
-    @tag_lock_5=0,
-    @tag_lock_6=_utf8mb4 x'6a6f62',
-    @tag_lock_7=1,
-    @tag_lock_8=1790000000000001,
-    @tag_lock_9=7;
+    @tag_lock_5=1790000030000000,
+    @tag_lock_6=0,
+    @tag_lock_7=4,
+    @tag_lock_8=_utf8mb4 x'6a6f62',
+    @tag_lock_9=1,
+    @tag_lock_10=1790000000000001,
+    @tag_lock_11=7;
 
 EXECUTE tag_lock_0
   USING @tag_lock_0,
@@ -63,20 +66,24 @@ EXECUTE tag_lock_1
     @tag_lock_3,
     @tag_lock_4,
     @tag_lock_5,
-    @tag_lock_5,
-    @tag_lock_3,
     @tag_lock_6,
-    @tag_lock_7;
+    @tag_lock_6,
+    @tag_lock_3,
+    @tag_lock_7,
+    @tag_lock_8,
+    @tag_lock_9;
 
 EXECUTE tag_lock_2
-  USING @tag_lock_6,
-    @tag_lock_7,
-    @tag_lock_7,
+  USING @tag_lock_8,
+    @tag_lock_9,
+    @tag_lock_9,
+    @tag_lock_6,
+    @tag_lock_10,
     @tag_lock_5,
-    @tag_lock_8,
+    @tag_lock_6,
+    @tag_lock_6,
     @tag_lock_5,
-    @tag_lock_5,
-    @tag_lock_9;
+    @tag_lock_11;
 
 SET @tag_lock_changed=ROW_COUNT();
 

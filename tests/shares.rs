@@ -1,0 +1,251 @@
+//! One lock, wanted at once by all kinds of clients: some that last, some that live for one turn, owners, some far away, some that poll,
+//! and transactions. Everybody has a fair share of what its kind has, and nobody waits for more than three rounds: while he waits, there
+//! is one of the others who has no more than three turns.
+//!
+//! Clients far away have their share of each other's turns too. But which question of theirs comes while the lock is free is chance, so
+//! that one may have five turns before the other has one.
+//!
+//! `TAG_LOCK_TEST_SECONDS` is for how long they compete at the least; they go on until there is enough to judge by.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use sqlx::Connection as _;
+use tag_lock::{AtClose, Error, LockClient};
+use tokio::task::JoinSet;
+
+use self::support::proxy::Proxy;
+use self::support::{TestDatabase, connected, patient};
+
+/// For how long each has the lock.
+const HOLD: Duration = Duration::from_millis(2);
+/// How long a message takes from a client far away to the server, and back.
+const WAY: Duration = Duration::from_millis(75);
+/// Each of those who wait has so many turns, before they are compared.
+const ENOUGH: usize = 10;
+/// If somebody has not had them by then, he starves.
+const LONG: Duration = Duration::from_secs(300);
+/// Nobody nearby waits while all the others have more turns than this, each of them.
+const ROUNDS: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Lasting,
+    OneTurn,
+    Owner,
+    Far,
+    Transaction,
+    /// It never waits: it is told that the lock is held.
+    Polling,
+}
+
+const KINDS: [(Kind, usize); 6] = [
+    (Kind::Lasting, 3),
+    (Kind::OneTurn, 3),
+    (Kind::Owner, 3),
+    (Kind::Far, 2),
+    (Kind::Transaction, 2),
+    (Kind::Polling, 3),
+];
+
+/// Everybody, by their numbers.
+fn everybody() -> Vec<Kind> {
+    let of_kind = |(kind, members)| std::iter::repeat_n(kind, members);
+    KINDS.into_iter().flat_map(of_kind).collect()
+}
+
+struct Turn {
+    who: usize,
+    asked: Instant,
+    granted: Instant,
+}
+
+#[derive(Default)]
+struct Contest {
+    turns: Mutex<Vec<Turn>>,
+    over: AtomicBool,
+}
+
+impl Contest {
+    fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    /// Holds the lock for a while.
+    async fn had(&self, who: usize, asked: Instant) {
+        let granted = Instant::now();
+        self.turns.lock().unwrap().push(Turn {
+            who,
+            asked,
+            granted,
+        });
+        tokio::time::sleep(HOLD).await;
+    }
+
+    async fn lease(&self, who: usize, client: &LockClient, owner: Option<String>) {
+        let mut request = client.lock("x");
+        if let Some(owner) = owner {
+            request = request.owner(owner);
+        }
+        let asked = Instant::now();
+        let guard = request.acquire().await.unwrap();
+        self.had(who, asked).await;
+        guard.release().await.unwrap();
+    }
+
+    async fn poll(&self, who: usize, client: &LockClient) {
+        let asked = Instant::now();
+        match client.lock("x").try_acquire().await.unwrap() {
+            Some(guard) => {
+                self.had(who, asked).await;
+                guard.release().await.unwrap();
+            }
+            None => tokio::time::sleep(Duration::from_millis(2)).await,
+        }
+    }
+
+    async fn transactions(&self, who: usize, database: &TestDatabase) {
+        let client = database.client().await;
+        let mut connection = database.connection().await;
+        while !self.is_over() {
+            let asked = Instant::now();
+            loop {
+                let mut transaction = connection.begin().await.unwrap();
+                match client.lock_in(&mut transaction, "x").await {
+                    Ok(_) => {
+                        self.had(who, asked).await;
+                        transaction.commit().await.unwrap();
+                        break;
+                    }
+                    // A lease got it between the look and the statement: the transaction is run again.
+                    Err(Error::Timeout { .. }) => transaction.rollback().await.unwrap(),
+                    Err(error) => panic!("{error}"),
+                }
+                if self.is_over() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Until everybody who waits has had enough turns.
+    async fn watch(&self, start: Instant, seconds: u64) {
+        let everybody = everybody();
+        loop {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let turns = self.count();
+            let waits = |who: &usize| everybody[*who] != Kind::Polling;
+            let few: Vec<usize> = (0..everybody.len())
+                .filter(waits)
+                .filter(|who| turns[*who] < ENOUGH)
+                .collect();
+            if few.is_empty() && start.elapsed() >= Duration::from_secs(seconds) {
+                break;
+            }
+            assert!(
+                few.is_empty() || start.elapsed() < LONG,
+                "{few:?} starve: {everybody:?} had {turns:?} turns"
+            );
+        }
+        self.over.store(true, Relaxed);
+    }
+
+    fn count(&self) -> Vec<usize> {
+        let mut turns = vec![0; everybody().len()];
+        for turn in self.turns.lock().unwrap().iter() {
+            turns[turn.who] += 1;
+        }
+        turns
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everybody_has_a_share_whatever_else_there_is() {
+    let seconds = std::env::var("TAG_LOCK_TEST_SECONDS").ok();
+    let seconds = seconds.map_or(0, |seconds| seconds.parse().expect("a number of seconds"));
+    let database: &TestDatabase = Box::leak(Box::new(TestDatabase::new().await));
+    let contest: &Contest = Box::leak(Box::default());
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    let owners = database.client().await;
+    let mut tasks = JoinSet::new();
+    for (who, kind) in everybody().into_iter().enumerate() {
+        let owners = owners.clone();
+        let far = connected(patient(&proxy.url(&database.url))).await;
+        // It has its connections by the time that they are slow.
+        contest.lease(who, &far, None).await;
+        tasks.spawn(async move {
+            let near = database.client().await;
+            while !contest.is_over() {
+                match kind {
+                    Kind::Lasting => contest.lease(who, &near, None).await,
+                    Kind::OneTurn => {
+                        let client = database.client().await;
+                        contest.lease(who, &client, None).await;
+                        client.close(AtClose::Release).await;
+                    }
+                    Kind::Owner => contest.lease(who, &owners, Some(format!("{who}"))).await,
+                    Kind::Far => contest.lease(who, &far, None).await,
+                    Kind::Transaction => contest.transactions(who, database).await,
+                    Kind::Polling => contest.poll(who, &near).await,
+                }
+            }
+        });
+    }
+    proxy.set_delay(WAY, WAY);
+    contest.turns.lock().unwrap().clear();
+    let start = Instant::now();
+    contest.watch(start, seconds).await;
+    let lasted = start.elapsed();
+    // Judged from what there was while all competed.
+    let turns = contest.count();
+    let longest = longest_waits(&contest.turns.lock().unwrap());
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    let everybody = everybody();
+    println!("in {lasted:?}:");
+    let mut unfair = Vec::new();
+    for (kind, members) in KINDS {
+        let of_kind = |all: &[usize]| -> Vec<usize> {
+            let those = all.iter().zip(&everybody).filter(|(_, of)| **of == kind);
+            those.map(|(one, _)| *one).collect()
+        };
+        let (turns, waits) = (of_kind(&turns), of_kind(&longest));
+        println!("{kind:?}: {turns:?} turns; longest waits {waits:?} rounds");
+        let (least, all) = (turns.iter().min().unwrap(), turns.iter().sum::<usize>());
+        let most = *waits.iter().max().unwrap();
+        let waited = kind != Kind::Far && most > ROUNDS;
+        if 2 * least * members < all || waited {
+            unfair.push(kind);
+        }
+    }
+    assert!(unfair.is_empty(), "{unfair:?}");
+}
+
+/// By who waited: how many turns all the others who wait had meanwhile, each of them, at the most.
+fn longest_waits(turns: &[Turn]) -> Vec<usize> {
+    let kinds = everybody();
+    let mut longest = vec![0; kinds.len()];
+    for (number, turn) in turns.iter().enumerate() {
+        let mut had = vec![0; kinds.len()];
+        let before = turns[..number].iter().rev();
+        for other in before.take_while(|other| other.granted > turn.asked) {
+            had[other.who] += 1;
+        }
+        // Who polls does not wait, and has no turns as long as others do.
+        let others =
+            (0..kinds.len()).filter(|who| *who != turn.who && kinds[*who] != Kind::Polling);
+        let rounds = others.map(|who| had[who]).min().unwrap_or_default();
+        longest[turn.who] = longest[turn.who].max(rounds);
+    }
+    longest
+}
