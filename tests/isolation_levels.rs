@@ -9,11 +9,14 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "support/calls.rs"]
+mod calls;
 mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use calls::{CALLS, Call};
 use futures_util::future::join_all;
 use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
@@ -41,34 +44,11 @@ async fn read_first(connection: &mut MySqlConnection) {
     number(connection, "SELECT COUNT(*) FROM other").await;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
-    Verify,
-    Release,
-    Lock,
-    TryLock,
-    Add,
-    AddWithin,
-    Get,
-}
-
-const CALLS: [Call; 7] = [
-    Call::Verify,
-    Call::Release,
-    Call::Lock,
-    Call::TryLock,
-    Call::Add,
-    Call::AddWithin,
-    Call::Get,
-];
-
-impl Call {
-    /// In the table.
-    fn kind(self) -> u8 {
-        match self {
-            Self::Verify | Self::Release | Self::Lock | Self::TryLock => 1,
-            Self::Add | Self::AddWithin | Self::Get => 2,
-        }
+/// What the call is about, as a row's `kind`.
+fn kind(call: Call) -> u8 {
+    match call {
+        Call::Verify | Call::Release | Call::Lock | Call::TryLock => 1,
+        Call::Add | Call::AddWithin | Call::Get => 2,
     }
 }
 
@@ -133,7 +113,7 @@ impl Stage {
         let name = format!("{level} {call:?} {exists}");
         if exists {
             let other = self.database.client().await;
-            match call.kind() {
+            match kind(call) {
                 1 => {
                     let guard = other.lock(&name).acquire().await.expect("acquires");
                     guard.release().await.expect("releases");
@@ -168,7 +148,7 @@ impl Stage {
             "START TRANSACTION; INSERT INTO journal VALUES (); \
              UPDATE t_tag_lock SET modify_time=UTC_TIMESTAMP(6) WHERE lock_name='{}' AND kind={} AND slot=0",
             case.name,
-            case.call.kind()
+            kind(case.call)
         );
         run(&mut stranger, &hold).await;
         let id = number(connection, "SELECT CONNECTION_ID()").await;

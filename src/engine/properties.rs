@@ -56,7 +56,7 @@ fn operation() -> impl Strategy<Value = Operation> {
             token: token(),
             fence,
             ttl: 1,
-            level: None,
+            until: None,
         })),
         any::<u64>().prop_map(move |fence| Operation::ForceRelease(ForceRelease {
             token: token(),
@@ -146,7 +146,7 @@ fn request() -> impl Strategy<Value = (RowKey, Request)> {
                     token: Token::random(),
                     fence: 1,
                     ttl: 1,
-                    level: None,
+                    until: None,
                 };
                 (
                     RowKey::lock(name(row)),
@@ -316,7 +316,7 @@ fn urgent_requests_do_not_heap_up_beside_others_that_stay() {
                 token: Token::random(),
                 fence: 1,
                 ttl: 1,
-                level: None,
+                until: None,
             })
         } else {
             Operation::Touch(Touch)

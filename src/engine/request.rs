@@ -8,6 +8,7 @@ use super::stage::Stage;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
+use crate::quietly::quietly;
 use crate::sql::operation::{Once, Operation};
 use crate::sql::row::RowKey;
 
@@ -132,7 +133,8 @@ type Told = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
 impl Callback {
     fn run(&mut self, result: Result<Answer, Error>) {
         if let Some(told) = self.0.take() {
-            told(result);
+            // What it tells the application may panic; the others in its batch hear their answers all the same.
+            quietly(|| told(result));
         }
     }
 }

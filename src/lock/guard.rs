@@ -176,11 +176,12 @@ impl LockGuard {
         }
         let wanted = lease.renewal(ttl).ok_or_else(lost)?;
         let asked = Moment::now();
+        let until = lease.level_until();
         let operation = Operation::Renew(Renew {
             token: lease.token,
             fence: lease.fence,
             ttl: wanted,
-            level: lease.level(),
+            until,
         });
         let key = RowKey::lock(lease.name.clone());
         let result = self
@@ -203,7 +204,7 @@ impl LockGuard {
             },
             Err(error) => Err(error.clone()),
         };
-        keeper::renewed(&self.locks, lease, wanted, result);
+        keeper::renewed(&self.locks, lease, (wanted, until), result);
         // The answer came when the lease had been given up: its signal has fired.
         if extended.is_ok() && !self.view.is_trusted() {
             return Err(lost());

@@ -147,9 +147,9 @@ impl LockRequest {
     /// Makes the lock re-entrant: whoever names the same owner id, in this process or in another,
     /// acquires it again while it is held; it is free after as many releases.
     ///
-    /// All levels share one fencing token, and the lock lasts as long as any of them asks for. Each level has a lease of its own: one
-    /// that is not renewed, since its process died, is counted no more once its lease has ended, or, while others of the owner renew
-    /// theirs, within another of their ttls.
+    /// All levels share one fencing token, and the lock lasts as long as any of them asks for. Each level has a lease of its own, no shorter
+    /// than those that it found: one that is not renewed, since its process died, is counted no more once that has ended, or, while
+    /// others of the owner renew theirs, within another of their ttls.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {

@@ -68,12 +68,12 @@ fn release(level: Option<i64>) -> Operation {
     })
 }
 
-fn renew(level: Option<i64>) -> Operation {
+fn renew(until: Option<i64>) -> Operation {
     Operation::Renew(Renew {
         token: Token::of_text("holder"),
         fence: 1_790_000_000_065_536,
         ttl: 30_000_000,
-        level,
+        until,
     })
 }
 
@@ -125,6 +125,13 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         lock("job:3", release(None)),
         lock("job:4", renew(None)),
     ];
+    let several_levels = vec![
+        lock("job:1", acquire(Some(7))),
+        lock("job:2", release(Some(8))),
+        lock("job:3", release(None)),
+        lock("job:4", renew(Some(1_790_000_030_000_000))),
+        lock("job:5", renew(Some(1_790_000_031_000_000))),
+    ];
     vec![
         skip("acquire", lock("job", acquire(None))),
         skip("acquire-new-name", created),
@@ -159,6 +166,7 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
             },
         ),
         ("several", Mode::Skip, several),
+        ("several-levels", Mode::Skip, several_levels),
     ]
 }
 

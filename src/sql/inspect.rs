@@ -5,6 +5,7 @@ use super::{NOW_MICROS, literal};
 
 /// The columns of both queries, in the order in which [`crate::inspect`] reads them.
 fn select() -> String {
+    // Of an owner's levels those that are dead do not count. What a plain lock's row has in these columns is of an owner before.
     format!(
         "SELECT lock_name,status,held_by,description,fence,\
          IF(fresh_count>0 AND stale_until<=UTC_TIMESTAMP(6),LEAST(fresh_count,count),count),\

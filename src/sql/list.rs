@@ -16,13 +16,14 @@ use super::script::Script;
 
 /// The columns in which each row has a value of its own, as a rule: they are packed whatever is in them, so that
 /// there are few different texts.
-const OWN: [Column; 8] = [
+const OWN: [Column; 9] = [
     Column::Name,
     Column::Position,
     Column::Token,
     Column::Verb,
     Column::Fence,
     Column::Used,
+    Column::Until,
     Column::Step,
     Column::Stripe,
 ];

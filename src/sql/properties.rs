@@ -61,7 +61,7 @@ fn operation() -> impl Strategy<Value = Operation> {
             token: Token::random(),
             fence,
             ttl,
-            level: None,
+            until: None,
         })),
         fence().prop_map(|fence| Operation::ForceRelease(ForceRelease {
             token: Token::random(),

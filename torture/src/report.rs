@@ -45,6 +45,8 @@ pub struct Report {
     pub worst_recovery: u64,
     /// The longest time for which somebody waited for a lock that nobody held, in milliseconds.
     pub worst_wait: u64,
+    /// How often others had a lock while a worker waited for it, at the most.
+    pub most_passed_over: u64,
     /// What the oracle looked at.
     pub checked: BTreeMap<String, u64>,
     /// How often something was that must not be.
@@ -115,6 +117,7 @@ impl fmt::Display for Report {
         }
         line("worst recovery", &format!("{} ms", self.worst_recovery))?;
         line("worst wait", &format!("{} ms", self.worst_wait))?;
+        line("most often passed over", &self.most_passed_over)?;
         for (title, all) in [("checked", &self.checked), ("faults", &self.faults)] {
             line(title, &all.values().sum::<u64>())?;
             for (name, count) in all {

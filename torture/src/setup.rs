@@ -128,6 +128,9 @@ pub struct Setup {
     pub resource: SocketAddr,
     /// How much longer than a ttl one may wait for a lock that nobody holds, in milliseconds.
     pub patience_ms: u64,
+    /// How often others may have a lock while a worker waits for it.
+    #[serde(default)]
+    pub passed_over: Option<u64>,
     /// Whether plain leases exclude: not when the server's clock is stepped.
     pub leases_exclude: bool,
     /// Whether a read shows what others have committed: not where each worker reads from a server of its own.
@@ -153,6 +156,7 @@ impl Setup {
         Rules {
             leases_exclude: self.leases_exclude,
             served_within: Some(self.patience_ms * 1_000_000),
+            passed_over: self.passed_over,
             ..Rules::default()
         }
     }

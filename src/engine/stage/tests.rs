@@ -49,7 +49,7 @@ fn renew() -> Operation {
         token: Token::random(),
         fence: 1,
         ttl: 1,
-        level: None,
+        until: None,
     })
 }
 

@@ -180,11 +180,12 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     let Some(way) = lease.begin_renewal() else {
         return;
     };
+    let until = lease.level_until();
     let operation = Operation::Renew(Renew {
         token: lease.token,
         fence: lease.fence,
         ttl,
-        level: lease.level(),
+        until,
     });
     let expires = lease.trusted_until();
     let (locks_again, kept) = (Arc::clone(locks), Arc::clone(lease));
@@ -192,7 +193,7 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
         kept.end_renewal(way);
         // Another one may have succeeded meanwhile.
         if result.is_ok() || kept.trusted_until() <= expires {
-            span.in_scope(|| renewed(&locks_again, &kept, most, result));
+            span.in_scope(|| renewed(&locks_again, &kept, (most, until), result));
         }
     });
     let key = RowKey::lock(lease.name.clone());
@@ -203,11 +204,12 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     }
 }
 
-/// Renewed, lost, or unknown. Busy shows as the deadline that stands. It is trusted for `most` microseconds at the most.
+/// Renewed, lost, or unknown. Busy shows as the deadline that stands. It is trusted for `most` microseconds at the most. `until` is what
+/// was said of an owner's level.
 pub(crate) fn renewed(
     locks: &Arc<Locks>,
     lease: &Arc<Lease>,
-    most: i64,
+    (most, until): (i64, Option<i64>),
     result: Result<Answer, Error>,
 ) {
     match result {
@@ -215,7 +217,7 @@ pub(crate) fn renewed(
             outcome:
                 Outcome::Leased {
                     remaining,
-                    until,
+                    until: told,
                     wanted,
                     renewed,
                 },
@@ -223,7 +225,7 @@ pub(crate) fn renewed(
             ..
         }) => {
             lease.extend(sent, remaining.min(most));
-            lease.told(until);
+            lease.told(told);
             if renewed {
                 lease.found_held(sent);
             }
@@ -235,6 +237,8 @@ pub(crate) fn renewed(
             outcome: Outcome::Released { .. },
             ..
         }) if lease.terms.owner.is_none() => locks.released_in_transaction(lease),
+        // What it said of the level was out of date when it came to the row: another one has renewed it.
+        Ok(_) if lease.level_until() > until => {}
         Ok(_) => locks.lose(lease),
         // Unknown: neither lost nor extended; the next date tries again, or finds the end.
         Err(error) => telemetry::renewal_failed(&lease.name, &error, locks.engine.is_out()),

@@ -154,8 +154,8 @@ impl Lease {
         self.told_until.load(Ordering::Acquire)
     }
 
-    /// What a renewal of an owner's level says of it.
-    pub(crate) fn level(&self) -> Option<i64> {
+    /// What a renewal says of an owner's level: until when it is known to run.
+    pub(crate) fn level_until(&self) -> Option<i64> {
         self.terms.owner.map(|_| self.told_until())
     }
 

@@ -36,8 +36,9 @@ const MINE: &str = "(t.holder=v.token AND t.status=1 AND t.deadline>{at})";
 
 impl Acquire {
     pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
+        let gives_way = self.gives_way && !mutant::on(Mutant::WaitersForgotten);
         row.number(Column::NotAfter, not_after)
-            .number(Column::GivesWay, u8::from(self.gives_way))
+            .number(Column::GivesWay, u8::from(gives_way))
             .number(Column::Ttl, self.ttl)
             .number(Column::Block, self.block)
             .number(Column::Level, self.level.unwrap_or_default())
@@ -83,12 +84,13 @@ impl Acquire {
         };
         let mut values = if levels {
             let (count, fresh) = (level::count(), level::fresh());
+            let first = u8::from(!mutant::on(Mutant::LevelForgotten));
             vec![
                 ("fence", format!("IF({MINE},t.fence,{fence})")),
                 ("count", format!("IF({MINE},{count}+1,1)")),
                 (
                     "fresh_count",
-                    format!("IF({MINE},{fresh}+{},1)", level::is_new_fresh()),
+                    format!("IF({MINE},{fresh}+{},{first})", level::is_new_fresh()),
                 ),
                 (
                     "stale_until",
@@ -122,15 +124,14 @@ impl Acquire {
 
     pub(super) fn judge(&self, row: &RowState) -> Verdict {
         let ours = row.mine && row.status == ACTIVE;
-        if ours && self.level.is_none_or(|mark| row.previous == mark) {
+        if ours && self.level.is_none() {
             Verdict::Final(Outcome::Granted {
                 fence: row.fence,
                 remaining: row.remaining,
-                // A level that only its mark tells of is not renewed: whether it is fresh, nobody knows.
-                until: self.level.map_or(row.deadline(), |_| 0),
+                until: row.deadline(),
                 wanted: row.wanted,
             })
-        } else if row.is_free() || (self.level.is_some() && ours) {
+        } else if row.is_free() || ours {
             Verdict::Busy
         } else {
             Verdict::Final(Outcome::Held(*row))

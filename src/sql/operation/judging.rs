@@ -53,13 +53,8 @@ fn an_acquire_is_told_by_its_token() {
         wanted: 0,
     };
     assert_eq!(acquire(false).judge(Some(&mine)), Verdict::Final(granted));
-    let level = Outcome::Granted {
-        fence: 100,
-        remaining: 1_000,
-        until: 0,
-        wanted: 0,
-    };
-    assert_eq!(acquire(true).judge(Some(&mine)), Verdict::Final(level));
+    // Its own batch tells of a level, and nothing else.
+    assert_eq!(acquire(true).judge(Some(&mine)), Verdict::Busy);
     assert_eq!(
         acquire(false).judge(Some(&HELD)),
         Verdict::Final(Outcome::Held(HELD))
@@ -133,7 +128,7 @@ fn a_renewal_trusts_what_stands_in_the_row() {
         token: Token::random(),
         fence: 100,
         ttl: 5,
-        level: None,
+        until: None,
     });
     let mine = RowState { mine: true, ..HELD };
     assert_eq!(
@@ -249,7 +244,7 @@ fn what_is_granted_follows_from_the_row_before() {
         token: Token::random(),
         fence: 100,
         ttl: 5,
-        level: None,
+        until: None,
     });
     for (remaining, then) in [(2, 5), (9, 9)] {
         let leased = Outcome::Leased {
@@ -279,11 +274,20 @@ fn the_renewal_of_a_level_trusts_only_what_it_has_done() {
             token: Token::random(),
             fence: 100,
             ttl: 5,
-            level: Some(until),
+            until: Some(until),
         })
     };
     let mine = RowState { mine: true, ..HELD };
-    assert_eq!(renew(1).judge(Some(&mine)), Verdict::Busy);
+    let left = |remaining| {
+        Verdict::Final(Outcome::Leased {
+            remaining,
+            until: remaining,
+            wanted: 0,
+            renewed: false,
+        })
+    };
+    assert_eq!(renew(1).judge(Some(&mine)), left(1));
+    assert_eq!(renew(2_000).judge(Some(&mine)), left(1_000));
     let ended = Verdict::Final(Outcome::NotHeld);
     assert_eq!(renew(0).judge(Some(&mine)), ended);
     assert_eq!(renew(1).judge(Some(&HELD)), ended);

@@ -14,7 +14,8 @@
 //! What keeps a level from being left out while its lease runs: `count` is never below the number of levels whose leases run, nor
 //! `fresh_count` below the number of those that were told of a time behind `stale_until`. Each operation keeps both, also when it
 //! was told less than the row says, as after a renewal without an answer, or with two at once: then a dead level may count for one generation
-//! more, and never too few.
+//! more, and never too few. A lease is told to run until the row's deadline, so that a level that dies may be counted for as long as
+//! the longest lease of the others.
 
 use super::until;
 use crate::sql::row::HELD;
@@ -29,9 +30,13 @@ const REACHES: &str = "{micros}+v.ttl>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t.s
 /// It would last longer than the generation that begins now.
 const EXTENDS: &str = "{micros}+v.ttl>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t.deadline)";
 
-/// The level is counted, and its lease runs.
+/// The lease of the level runs, and did when the row was changed last: so nobody has left it out, also not one whose time was
+/// later than this, since he came sooner to the row or the server's clock was ahead.
 pub(super) fn is_held() -> String {
-    format!("{HELD} AND t.deadline>{{at}} AND v.until>{{micros}}")
+    format!(
+        "{HELD} AND t.deadline>{{at}} AND v.until>{{micros}} \
+         AND v.until>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t.modify_time)"
+    )
 }
 
 /// How many of the levels were fresh. A renewal that ran twice has counted twice.
@@ -67,7 +72,7 @@ pub(super) fn becomes_fresh() -> String {
     format!("IF({ENDED},{EXTENDS},NOT ({IS_FRESH}) AND ({REACHES}))")
 }
 
-/// How many fresh levels there are without this one, of which the lease runs.
+/// How many fresh levels are left when this one goes, whose lease runs.
 pub(super) fn fresh_without_it() -> String {
     format!("{FRESH}-({IS_FRESH})")
 }
@@ -84,6 +89,7 @@ mod tests {
         fresh_count: i64,
         stale_until: i64,
         deadline: i64,
+        modified: i64,
     }
 
     impl Row {
@@ -100,15 +106,21 @@ mod tests {
             }
         }
 
-        /// What the holder is told.
-        fn acquire(&mut self, at: i64, ttl: i64) -> i64 {
+        fn is_held(&self, at: i64, until: i64) -> bool {
+            self.held && self.deadline > at && until > at && until > self.modified
+        }
+
+        /// Decided `at` a time that is past by now, as are those of the others. What the holder is told.
+        fn acquire(&mut self, at: i64, now: i64, ttl: i64) -> i64 {
+            self.modified = now;
             if !(self.held && self.deadline > at) {
                 *self = Self {
                     held: true,
                     count: 1,
                     fresh_count: 1,
                     stale_until: at,
-                    deadline: at + ttl,
+                    deadline: now + ttl,
+                    modified: now,
                 };
                 return at + ttl;
             }
@@ -117,12 +129,12 @@ mod tests {
             self.count = count + 1;
             self.fresh_count = fresh + i64::from(told > end);
             self.stale_until = end;
-            self.deadline = told;
+            self.deadline = self.deadline.max(now + ttl);
             told
         }
 
-        fn renew(&mut self, at: i64, ttl: i64, until: i64) -> Option<i64> {
-            if !(self.held && self.deadline > at && until > at) {
+        fn renew(&mut self, at: i64, now: i64, ttl: i64, until: i64) -> Option<i64> {
+            if !self.is_held(at, until) {
                 return None;
             }
             let (count, fresh, end) = self.generation(at);
@@ -131,14 +143,16 @@ mod tests {
             self.count = count;
             self.fresh_count = fresh + i64::from(becomes_fresh);
             self.stale_until = end;
-            self.deadline = told;
+            self.deadline = self.deadline.max(now + ttl);
+            self.modified = now;
             Some(told)
         }
 
-        fn release(&mut self, at: i64, until: i64) -> bool {
-            if !(self.held && self.deadline > at && until > at) {
+        fn release(&mut self, at: i64, now: i64, until: i64) -> bool {
+            if !self.is_held(at, until) {
                 return false;
             }
+            self.modified = now;
             let (count, ..) = self.generation(at);
             let fresh = self.fresh_count.min(self.count) - i64::from(until > self.stale_until);
             if count > 1 {
@@ -147,7 +161,7 @@ mod tests {
                 }
             } else {
                 self.held = false;
-                self.deadline = at;
+                self.deadline = now;
             }
             self.fresh_count = fresh.min(self.count - 1);
             self.count -= 1;
@@ -155,25 +169,35 @@ mod tests {
         }
     }
 
+    /// By less than this a decision is older than what it finds.
+    const LATE: i64 = 3;
+
+    /// The lease of a level: until when it runs as its holder was told, and as it was told before.
+    #[derive(Clone, Copy, Debug)]
+    struct Level {
+        until: i64,
+        before: i64,
+    }
+
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Acquire(i64),
-        /// Which level; whether its holder hears the answer.
-        Renew(usize, i64, bool),
+        /// Which level; whether its holder hears the answer, and says what it was told last, or before.
+        Renew(usize, i64, bool, bool),
         Release(usize),
         Dies(usize),
     }
 
-    fn step() -> impl Strategy<Value = (i64, Step)> {
+    fn step() -> impl Strategy<Value = (i64, i64, Step)> {
         let (which, ttl) = (0..6_usize, 1..8_i64);
         let step = prop_oneof![
             ttl.clone().prop_map(Step::Acquire),
-            (which.clone(), ttl, prop::bool::weighted(0.8))
-                .prop_map(|(which, ttl, heard)| Step::Renew(which, ttl, heard)),
+            (which.clone(), ttl, prop::bool::weighted(0.8), any::<bool>())
+                .prop_map(|(which, ttl, heard, last)| Step::Renew(which, ttl, heard, last)),
             which.clone().prop_map(Step::Release),
             which.prop_map(Step::Dies),
         ];
-        (0..4_i64, step)
+        (0..4_i64, 0..LATE, step)
     }
 
     proptest! {
@@ -182,30 +206,32 @@ mod tests {
         /// No level is left out while its lease runs, and none that died is counted for long.
         #[test]
         fn levels_are_counted_while_their_leases_run(steps in prop::collection::vec(step(), 1..40)) {
-            let (mut row, mut at) = (Row::default(), 100);
-            // Until when their leases run, as their holders were told.
-            let mut levels: Vec<i64> = Vec::new();
-            let mut unheard = false;
-            for (pause, step) in steps {
-                at += pause;
-                levels.retain(|until| *until > at);
+            let (mut row, mut now) = (Row::default(), 100);
+            let mut levels: Vec<Level> = Vec::new();
+            for (pause, late, step) in steps {
+                now += pause;
+                let at = now - late;
                 let of = |which: usize| which.checked_rem(levels.len());
                 match step {
-                    Step::Acquire(ttl) => levels.push(row.acquire(at, ttl)),
-                    Step::Renew(which, ttl, heard) => {
+                    Step::Acquire(ttl) => {
+                        let until = row.acquire(at, now, ttl);
+                        levels.push(Level { until, before: until });
+                    }
+                    Step::Renew(which, ttl, heard, last) => {
                         if let Some(which) = of(which) {
-                            let told = row.renew(at, ttl, levels[which]);
-                            prop_assert!(told.is_some(), "a lease that runs is renewed");
-                            if heard {
-                                levels[which] = told.unwrap_or_default();
-                            } else {
-                                unheard = true;
+                            let level = &mut levels[which];
+                            let said = if last { level.until } else { level.before };
+                            let told = row.renew(at, now, ttl, said);
+                            prop_assert!(told.is_some() || said <= now, "a lease that runs is renewed");
+                            if let Some(told) = told.filter(|_| heard) {
+                                *level = Level { until: level.until.max(told), before: level.until };
                             }
                         }
                     }
                     Step::Release(which) => {
                         if let Some(which) = of(which) {
-                            prop_assert!(row.release(at, levels.swap_remove(which)));
+                            let until = levels.swap_remove(which).until;
+                            prop_assert!(row.release(at, now, until) || until <= now);
                         }
                     }
                     Step::Dies(which) => {
@@ -214,29 +240,27 @@ mod tests {
                         }
                     }
                 }
-                let run = i64::try_from(levels.len()).expect("few");
-                let (count, ..) = row.generation(at);
-                prop_assert!(run == 0 || row.held && row.deadline > at, "{row:?} {levels:?}");
+                // What was sent in time may come to the row when the lease has ended.
+                levels.retain(|level| level.until > now - LATE);
+                let running = levels.iter().filter(|level| level.until > now);
+                let run = i64::try_from(running.clone().count()).expect("few");
+                let (count, ..) = row.generation(now);
+                prop_assert!(run == 0 || row.held && row.deadline > now, "{row:?} {levels:?}");
                 prop_assert!(run <= count, "{row:?} {levels:?}");
-                let told = levels.iter().filter(|until| **until > row.stale_until).count();
-                prop_assert!(row.fresh_count >= i64::try_from(told).expect("few"), "{row:?} {levels:?}");
+                let fresh = running.filter(|level| level.until > row.stale_until).count();
+                prop_assert!(row.fresh_count >= i64::try_from(fresh).expect("few"), "{row:?} {levels:?}");
             }
-            // Those that run renew twice in turn, until they are asked for behind two generations.
-            for _ in 0..if unheard { 4 } else { 2 } {
-                at = row.deadline.max(at).max(row.stale_until) - 1;
-                levels.retain(|until| *until > at);
-                for until in &mut levels {
-                    *until = row.renew(at, 10, *until).expect("it runs");
-                }
-                at = row.stale_until.max(at);
-                levels.retain(|until| *until > at);
-                for until in &mut levels {
-                    *until = row.renew(at, 20, *until).expect("it runs");
+            // Those that run are renewed at the end of each of two generations.
+            for ttl in [10, 20, 10, 20] {
+                now = (row.stale_until - i64::from(ttl == 10)).max(now);
+                levels.retain(|level| level.until > now);
+                for level in &mut levels {
+                    level.until = row.renew(now, now, ttl, level.until).expect("it runs");
                 }
             }
             let run = i64::try_from(levels.len()).expect("few");
             if run > 0 {
-                prop_assert_eq!(row.generation(at).0, run);
+                prop_assert_eq!(row.generation(now).0, run);
             }
         }
     }

@@ -151,7 +151,7 @@ impl Operation {
             Self::Acquire(_) => Verb::Acquire,
             Self::Release(release) if release.level.is_some() => Verb::ReleaseLevel,
             Self::Release(_) => Verb::Release,
-            Self::Renew(renew) if renew.level.is_some() => Verb::RenewLevel,
+            Self::Renew(renew) if renew.until.is_some() => Verb::RenewLevel,
             Self::Renew(_) => Verb::Renew,
             Self::ForceRelease(_) => Verb::ForceRelease,
             Self::Want(_) => Verb::Want,

@@ -17,14 +17,14 @@ pub(crate) struct Renew {
     /// Microseconds.
     pub(crate) ttl: i64,
     /// Of an owner's level: until when its holder knows the lease to run, in microseconds since 1970 on the server.
-    pub(crate) level: Option<i64>,
+    pub(crate) until: Option<i64>,
 }
 
 impl Renew {
     pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
         row.number(Column::Fence, self.fence)
             .number(Column::Ttl, self.ttl)
-            .number(Column::Until, self.level.unwrap_or_default())
+            .number(Column::Until, self.until.unwrap_or_default())
     }
 
     /// A lease that has ended is not revived.
@@ -60,15 +60,14 @@ impl Renew {
 
     pub(super) fn judge(&self, row: &RowState) -> Verdict {
         let ours = row.mine && row.status == ACTIVE && row.fence == self.fence;
-        let ended = self.level.is_some_and(|until| until <= row.at);
-        if ours && row.remaining > 0 && self.level.is_some() && !ended {
-            // The deadline that stands there is that of any level.
-            Verdict::Busy
-        } else if ours && row.remaining > 0 && !ended {
+        // The deadline that stands there may be another level's.
+        let told = |until: i64| row.remaining.min(until.saturating_sub(row.at));
+        let remaining = self.until.map_or(row.remaining, told);
+        if ours && remaining > 0 {
             // Skipped or not: the deadline that stands in the row is what holds.
             Verdict::Final(Outcome::Leased {
-                remaining: row.remaining,
-                until: row.deadline(),
+                remaining,
+                until: row.at.saturating_add(remaining),
                 wanted: row.wanted,
                 renewed: false,
             })

@@ -26,6 +26,8 @@ pub enum Kind {
     LostUpdate,
     /// A lock could not be had although nobody held it.
     NotServed,
+    /// A worker waited for a lock while others had it again and again.
+    Overtaken,
     /// A lock is refused although its last holder's release was acknowledged, and nobody else may have it.
     ReleaseUndone,
     /// A lock is still held although all its holders are gone.
@@ -62,6 +64,7 @@ impl fmt::Display for Kind {
             Self::WriteRefused => "write refused",
             Self::LostUpdate => "lost update",
             Self::NotServed => "not served",
+            Self::Overtaken => "overtaken",
             Self::ReleaseUndone => "release undone",
             Self::LeaseOutlived => "lease outlived",
             Self::WrongSum => "wrong sum",
@@ -109,6 +112,8 @@ pub struct Verdict {
     /// The longest time in nanoseconds for which somebody waited for a lock that nobody held, as far as it is longer than
     /// the check can tell from nothing; and for which one.
     pub worst_wait: Option<(u64, Arc<str>)>,
+    /// How often others had a lock while a worker waited for it, at the most.
+    pub most_passed_over: u64,
 }
 
 impl Verdict {
@@ -179,6 +184,10 @@ impl Findings {
         {
             self.verdict.worst_wait = Some((time, Arc::clone(&self.name)));
         }
+    }
+
+    pub(super) fn passed_over(&mut self, turns: u64) {
+        self.verdict.most_passed_over = self.verdict.most_passed_over.max(turns);
     }
 
     /// An instant, for people.

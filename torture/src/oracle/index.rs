@@ -25,6 +25,17 @@ pub(super) struct History<'h> {
     pub(super) transfers: Vec<Transfer<'h>>,
 }
 
+impl<'h> History<'h> {
+    /// Acquires that were granted, or told that the lock is held.
+    pub(super) fn waits(&self) -> impl Iterator<Item = &'h Record> {
+        let granted = self.holds.iter().map(|hold| hold.grant);
+        granted.chain(self.refusals.iter().filter_map(|refusal| {
+            let told = refusal.outcome == Outcome::Refused;
+            refusal.record.filter(|_| told)
+        }))
+    }
+}
+
 /// A lock that was granted.
 pub(super) struct Hold<'h> {
     pub(super) grant: &'h Record,

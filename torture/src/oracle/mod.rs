@@ -10,6 +10,7 @@ mod finding;
 mod index;
 mod linear;
 mod locks;
+mod overtaking;
 mod sections;
 mod subset;
 #[cfg(test)]
@@ -52,6 +53,9 @@ pub struct Rules {
     /// A lock that nobody holds is granted to one who waits for it within the ttl of its last holder and this; `None`: the
     /// worst wait is reported, and is no finding.
     pub served_within: Option<u64>,
+    /// While a worker waits for a lock, the others have it at most so many times; `None`: the most is reported, and is no
+    /// finding.
+    pub passed_over: Option<u64>,
     /// The server may report no deadlock.
     pub no_deadlocks: bool,
     /// How many windows go to the linearizability checker.
@@ -65,6 +69,7 @@ impl Default for Rules {
             tokens_rise: true,
             counters_are_exact: true,
             served_within: None,
+            passed_over: None,
             no_deadlocks: true,
             windows: 200,
         }
@@ -81,6 +86,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         locks::check(history, case.rules, findings);
         sections::check(history, case.rules, findings);
         waiting::check(history, &context, findings);
+        overtaking::check(history, &context, findings);
         counter::check(name, history, &context, findings);
         bank::check(history, findings);
     }

@@ -11,7 +11,7 @@ use crate::history::{Outcome, Record};
 /// From here on a wait is reported: what is shorter may be a matter of the workers' own scheduling.
 const NOTABLE: u64 = 10_000_000;
 
-type Span = (u64, u64);
+pub(super) type Span = (u64, u64);
 
 pub(super) fn check(history: &History<'_>, context: &Context<'_>, findings: &mut Findings) {
     if history.holds.is_empty() && history.refusals.is_empty() {
@@ -79,7 +79,7 @@ fn gaps(mut spans: Vec<Span>) -> Vec<Span> {
 }
 
 /// What is left of a span without others, which are sorted.
-fn without(span: Span, others: &[Span]) -> Vec<Span> {
+pub(super) fn without(span: Span, others: &[Span]) -> Vec<Span> {
     let (mut from, to) = span;
     let mut rest = Vec::new();
     for (begin, end) in others.iter().filter(|(b, e)| *b < to && *e > span.0) {
@@ -103,13 +103,8 @@ fn waits(
     let notable = patience.map_or(NOTABLE, |patience| (patience / 8).max(NOTABLE));
     let mut free = gaps(taken(history, context, false));
     free.retain(|(from, to)| to - from >= notable);
-    let granted = history.holds.iter().map(|hold| hold.grant);
-    let refused = history.refusals.iter().filter_map(|refusal| {
-        let told = refusal.outcome == Outcome::Refused;
-        refusal.record.filter(|_| told)
-    });
     let mut count = 0;
-    for wait in granted.chain(refused) {
+    for wait in history.waits() {
         count += 1;
         let own = context.spans_of(wait.worker);
         for span in without((wait.invoked, wait.returned), own) {

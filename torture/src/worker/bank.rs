@@ -157,7 +157,9 @@ impl Task {
         };
         self.held(place, token, trusted_until);
         match guard {
-            Some(guard) if ending != Ending::Within || !clean => self.give_back(place, guard).await,
+            Some(guard) if ending != Ending::Within || !clean => {
+                self.give_back(place, guard, true).await
+            }
             guard => drop(guard),
         }
         clean

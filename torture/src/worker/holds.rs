@@ -24,26 +24,56 @@ impl Task {
     pub(super) async fn mutex(mut self) {
         while !self.is_stopped() {
             let place = self.place(MUTEX, "mutex");
+            if self.random.random_ratio(1, 20) {
+                self.nested(&place).await;
+                continue;
+            }
             let Some(guard) = self.acquire(&place).await else {
                 continue;
             };
-            let pause = self.pause();
-            let lost = guard.cancellation_token();
-            let token = guard.fencing_token();
-            let worked = tokio::select! {
-                biased;
-                () = lost.cancelled() => false,
-                worked = self.section(&place, token, pause, || guard.is_held()) => worked,
-            };
-            let asked = now();
-            let trusted_until = if worked && guard.is_held() {
-                asked
-            } else {
-                NEVER
-            };
-            self.held(&place, token, trusted_until);
-            self.give_back(&place, guard).await;
+            self.change_under(&place, &guard).await;
+            self.give_back(&place, guard, true).await;
         }
+    }
+
+    /// Work on the unprotected value, as long as the lock is held.
+    async fn change_under(&mut self, place: &Place, guard: &LockGuard) {
+        let pause = self.pause();
+        let lost = guard.cancellation_token();
+        let token = guard.fencing_token();
+        let worked = tokio::select! {
+            biased;
+            () = lost.cancelled() => false,
+            worked = self.section(place, token, pause, || guard.is_held()) => worked,
+        };
+        let asked = now();
+        let trusted_until = if worked && guard.is_held() {
+            asked
+        } else {
+            NEVER
+        };
+        self.held(place, token, trusted_until);
+    }
+
+    /// Holds the lock as an owner that lives for this once, with a level more that ends before the work.
+    async fn nested(&mut self, place: &Place) {
+        let client = self.client.clone();
+        let owner = format!("{:x}", self.random.random::<u128>());
+        let ttl = self.setup.ttl();
+        let level = || client.lock(&place.name).owner(&owner).ttl(ttl);
+        let wait = self.up_to(PATIENCE);
+        let invoked = self.invoked(&place.name, Operation::Acquire);
+        let answer = told(level().wait(wait).acquire().await.map(Some));
+        let Some(outer) = self.answered(place, invoked, ttl, answer).await else {
+            return;
+        };
+        // Of the same hold, with the same token. Where its end is not known it may keep the lock for as long as its lease lasts.
+        let is_known = match level().wait(ttl).acquire().await {
+            Ok(inner) if self.chance(90) => inner.release().await.is_ok(),
+            Ok(_) | Err(_) => false,
+        };
+        self.change_under(place, &outer).await;
+        self.give_back(place, outer, is_known).await;
     }
 
     pub(super) async fn fenced(mut self) {
@@ -70,7 +100,7 @@ impl Task {
                 }
             }
             self.held(&place, token, trusted_until);
-            self.give_back(&place, guard).await;
+            self.give_back(&place, guard, true).await;
         }
     }
 
@@ -107,6 +137,17 @@ impl Task {
                 Err(_) => Err(Outcome::Unknown),
             },
         };
+        self.answered(place, invoked, ttl, answer).await
+    }
+
+    /// Writes what became of an acquire.
+    async fn answered(
+        &mut self,
+        place: &Place,
+        invoked: u64,
+        ttl: Duration,
+        answer: Result<Option<LockGuard>, Outcome>,
+    ) -> Option<LockGuard> {
         match answer {
             Ok(Some(guard)) => {
                 let token = guard.fencing_token();
@@ -145,8 +186,8 @@ impl Task {
         self.ended(&place.name, now(), event);
     }
 
-    /// Releases, or drops the guard, or drops the future of the release.
-    pub(super) async fn give_back(&mut self, place: &Place, guard: LockGuard) {
+    /// Releases, or drops the guard, or drops the future of the release. `is_known`: nothing else may keep the lock.
+    pub(super) async fn give_back(&mut self, place: &Place, guard: LockGuard, is_known: bool) {
         let token = guard.fencing_token();
         let way = self.random.random_range(0..100);
         if way >= 90 {
@@ -165,6 +206,10 @@ impl Task {
         } else {
             let released = guard.release().await;
             released.map_or_else(|error| outcome_of(&error), |()| Outcome::Done)
+        };
+        let outcome = match outcome {
+            Outcome::Done if !is_known => Outcome::Unknown,
+            outcome => outcome,
         };
         self.ended(&place.name, invoked, Event::Released { token, outcome });
     }

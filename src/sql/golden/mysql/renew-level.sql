@@ -8,7 +8,7 @@ PREPARE tag_lock_1 FROM '
 SELECT IF(ROW_COUNT()>0,?,0),
     UTC_TIMESTAMP(6),
     TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
-    COALESCE(MAX(IF(t.holder=UNHEX(?) AND t.status=1 AND t.fence=? AND t.deadline>UTC_TIMESTAMP(6) AND ?>TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),?,NULL)),''),
+    COALESCE(MAX(IF(t.holder=UNHEX(?) AND t.status=1 AND t.fence=? AND t.deadline>UTC_TIMESTAMP(6) AND ?>TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)) AND ?>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t.modify_time),?,NULL)),''),
     CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=UNHEX(?),t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
   INTO @tag_lock_decided,
     @tag_lock_now,
@@ -56,6 +56,7 @@ EXECUTE tag_lock_1
   USING @tag_lock_2,
     @tag_lock_3,
     @tag_lock_4,
+    @tag_lock_5,
     @tag_lock_5,
     @tag_lock_6,
     @tag_lock_6,

@@ -14,6 +14,8 @@ use super::{Case, Kind, Rules, Verdict, judge};
 
 /// What waiters may wait beyond the ttl.
 const SLACK: u64 = 50_000_000;
+/// How often others may have a lock while one waits for it.
+const PASSED_OVER: u64 = 20;
 
 fn verdict(world: &World) -> Verdict {
     judge(&Case {
@@ -22,6 +24,7 @@ fn verdict(world: &World) -> Verdict {
         unavailable: &world.unavailable,
         rules: Rules {
             served_within: Some(SLACK),
+            passed_over: Some(PASSED_OVER),
             ..Rules::default()
         },
     })

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use super::super::SLACK;
 use super::super::simulated::{TTL, World};
 use super::places::{at, next_trusted, pick, token_of};
-use crate::history::{Event, Outcome, Record};
+use crate::history::{Event, Log, Outcome, Record};
 
 pub(super) fn trusted_too_long(world: &mut World, random: &mut ChaCha8Rng) -> Option<()> {
     let place = pick(world, random, |r| {
@@ -22,6 +22,39 @@ pub(super) fn trusted_too_long(world: &mut World, random: &mut ChaCha8Rng) -> Op
         token,
         trusted_until: next.returned + 1,
     };
+    Some(())
+}
+
+/// One more worker waits for all the time, and is told in the end that the lock is held.
+pub(super) fn starves(world: &mut World, random: &mut ChaCha8Rng) -> Option<()> {
+    // Not the lock that one task has for itself: all of its turns could be of one lease.
+    let many = |r: &Record| token_of(r).is_some() && r.name.starts_with("lock:");
+    let place = pick(world, random, many)?;
+    let name = Arc::clone(&at(world, place).name);
+    let grants = world
+        .records()
+        .filter(|record| record.name == name && token_of(record).is_some());
+    let times: Vec<u64> = grants.map(|record| record.returned).collect();
+    if times.len() < 40 {
+        return None;
+    }
+    let worker = u32::try_from(world.logs.len()).ok()?;
+    let record = Record {
+        worker,
+        task: 0,
+        name,
+        invoked: *times.iter().min()? - 1,
+        returned: *times.iter().max()?,
+        event: Event::NotGranted {
+            outcome: Outcome::Refused,
+        },
+    };
+    world.logs.push(Log {
+        worker,
+        records: vec![record],
+        complete: true,
+        ..Log::default()
+    });
     Some(())
 }
 
@@ -179,6 +212,19 @@ pub(super) fn late_release(world: &mut World, random: &mut ChaCha8Rng) -> Option
     let Event::Released { token, .. } = record.event else {
         return None;
     };
+    // Where nobody knows whether a transaction has released the lock before, it may be late.
+    let maybe = |r: &Record| match r.event {
+        Event::Transfer {
+            token: of, outcome, ..
+        } => {
+            let open = matches!(outcome, Outcome::Unknown | Outcome::Lost);
+            of == token && r.name == record.name && open
+        }
+        _ => false,
+    };
+    if world.records().any(|record| maybe(record)) {
+        return None;
+    }
     let next = next_trusted(world, &record.name, token)?;
     let late = at(world, place);
     late.invoked = next.returned + 1;

@@ -46,6 +46,7 @@ pub(super) const BREAKAGES: &[(&str, Kind, Damage)] = &[
         Kind::NotServed,
         locks::nobody_gets_it,
     ),
+    ("a worker that starves", Kind::Overtaken, locks::starves),
     (
         "a free lock refused",
         Kind::NotServed,

@@ -1,0 +1,184 @@
+PREPARE tag_lock_0 FROM '
+INSERT INTO t_tag_lock_lane (id,seq,modify_time)
+  VALUES (UNHEX(?),?,UTC_TIMESTAMP(6))
+  ON DUPLICATE KEY UPDATE seq=IF(seq+1=VALUES(seq),VALUES(seq),NULL),
+    modify_time=VALUES(modify_time)';
+
+PREPARE tag_lock_1 FROM '
+INSERT INTO t_tag_lock (lock_name,kind,slot)
+  SELECT ?,
+    ?,
+    0
+  FROM DUAL
+  WHERE 1
+  AND (LENGTH(@tag_lock_granted)=? OR FIND_IN_SET(?,@tag_lock_granted))
+  ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
+    t_tag_lock.fence=?,
+    t_tag_lock.deadline=TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6)),
+    t_tag_lock.status=IF(?>0,2,0),
+    t_tag_lock.count=0,
+    t_tag_lock.previous=?';
+
+PREPARE tag_lock_2 FROM '
+INSERT INTO t_tag_lock (lock_name,kind,slot)
+  SELECT ?,
+    ?,
+    0
+  FROM DUAL
+  WHERE 1
+  AND (LENGTH(@tag_lock_granted)=? OR FIND_IN_SET(?,@tag_lock_granted))
+  ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
+    t_tag_lock.fence=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.fence,GREATEST(t_tag_lock.fence,@tag_lock_micros)+?),
+    t_tag_lock.count=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),IF(t_tag_lock.stale_until<=@tag_lock_now,LEAST(t_tag_lock.fresh_count,t_tag_lock.count),t_tag_lock.count)+1,1),
+    t_tag_lock.fresh_count=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),IF(t_tag_lock.stale_until<=@tag_lock_now,0,t_tag_lock.fresh_count)+IF(t_tag_lock.stale_until<=@tag_lock_now,@tag_lock_micros+?>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t_tag_lock.deadline),@tag_lock_micros+?>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t_tag_lock.stale_until) OR t_tag_lock.deadline>t_tag_lock.stale_until),1),
+    t_tag_lock.stale_until=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),IF(t_tag_lock.stale_until<=@tag_lock_now,t_tag_lock.deadline,t_tag_lock.stale_until),@tag_lock_now),
+    t_tag_lock.wanted_until=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.wanted_until,@tag_lock_now),
+    t_tag_lock.description=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.description,?),
+    t_tag_lock.held_by=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),t_tag_lock.held_by,?),
+    t_tag_lock.deadline=IF((t_tag_lock.holder=UNHEX(?) AND t_tag_lock.status=1 AND t_tag_lock.deadline>@tag_lock_now),GREATEST(t_tag_lock.deadline,TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))),TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))),
+    t_tag_lock.status=1,
+    t_tag_lock.previous=?,
+    t_tag_lock.holder=UNHEX(?)';
+
+PREPARE tag_lock_3 FROM '
+INSERT INTO t_tag_lock (lock_name,kind,slot)
+  SELECT ?,
+    ?,
+    0
+  FROM DUAL
+  WHERE 1
+  AND (LENGTH(@tag_lock_granted)=? OR FIND_IN_SET(?,@tag_lock_granted))
+  ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
+    t_tag_lock.fence=IF(IF(t_tag_lock.stale_until<=@tag_lock_now,LEAST(t_tag_lock.fresh_count,t_tag_lock.count),t_tag_lock.count)>1,t_tag_lock.fence,?),
+    t_tag_lock.deadline=IF(IF(t_tag_lock.stale_until<=@tag_lock_now,LEAST(t_tag_lock.fresh_count,t_tag_lock.count),t_tag_lock.count)>1,IF(LEAST(t_tag_lock.fresh_count,t_tag_lock.count)-(?>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t_tag_lock.stale_until))>0,t_tag_lock.deadline,t_tag_lock.stale_until),TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6))),
+    t_tag_lock.status=IF(IF(t_tag_lock.stale_until<=@tag_lock_now,LEAST(t_tag_lock.fresh_count,t_tag_lock.count),t_tag_lock.count)>1,1,IF(?>0,2,0)),
+    t_tag_lock.fresh_count=LEAST(LEAST(t_tag_lock.fresh_count,t_tag_lock.count)-(?>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t_tag_lock.stale_until)),t_tag_lock.count-1),
+    t_tag_lock.count=t_tag_lock.count-1,
+    t_tag_lock.previous=?';
+
+PREPARE tag_lock_4 FROM '
+INSERT INTO t_tag_lock_lane (id,seq,modify_time)
+  VALUES (UNHEX(?),?,UTC_TIMESTAMP(6))
+  ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',CONCAT(@tag_lock_granted,';',@tag_lock_rows))';
+
+SET @tag_lock_changed=NULL,
+    wait_timeout=1,
+    @tag_lock_0='d93244e7b08131ef10eda16a07176275',
+    @tag_lock_1=42,
+    @tag_lock_2=_utf8mb4 x'6a6f623a33',
+    @tag_lock_3=1,
+    @tag_lock_4=9,
+    @tag_lock_5=2,
+    @tag_lock_6=1790000000000001,
+    @tag_lock_7=0,
+    @tag_lock_8=_utf8mb4 x'6a6f623a31',
+    @tag_lock_9='6e45386daeb0b86da1ac4c609001d1e9',
+    @tag_lock_10=65536,
+    @tag_lock_11=30000000,
+    @tag_lock_12=_utf8mb4 x'6e696768746c79',
+    @tag_lock_13=_utf8mb4 x'7765622d312f34373131',
+    @tag_lock_14=7,
+    @tag_lock_15=_utf8mb4 x'6a6f623a32',
+    @tag_lock_16=1790000030000000,
+    @tag_lock_17=8;
+
+EXECUTE tag_lock_0
+  USING @tag_lock_0,
+    @tag_lock_1;
+
+WITH v(name,position,verb,until) AS (VALUES ROW(_utf8mb4 x'6a6f623a31',0,2,0),ROW(_utf8mb4 x'6a6f623a32',1,4,1790000030000000),ROW(_utf8mb4 x'6a6f623a33',2,3,0),ROW(_utf8mb4 x'6a6f623a34',3,6,1790000030000000),ROW(_utf8mb4 x'6a6f623a35',4,6,1790000031000000))
+  SELECT IF(ROW_COUNT()>0,:mark,0),
+    UTC_TIMESTAMP(6),
+    TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
+    COALESCE(GROUP_CONCAT(IF(CASE v.verb WHEN 3 THEN t.holder=x'6e45386daeb0b86da1ac4c609001d1e9' AND t.status=1 AND t.fence=1790000000065536 WHEN 2 THEN TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=1790000005000000 AND ((t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) AND (1=0 OR t.wanted_until<=UTC_TIMESTAMP(6) OR t.deadline<=TIMESTAMPADD(MICROSECOND,-150000,UTC_TIMESTAMP(6))) OR (t.holder=x'6e45386daeb0b86da1ac4c609001d1e9' AND t.status=1 AND t.deadline>UTC_TIMESTAMP(6))) WHEN 4 THEN t.holder=x'6e45386daeb0b86da1ac4c609001d1e9' AND t.status=1 AND t.fence=1790000000065536 AND t.deadline>UTC_TIMESTAMP(6) AND v.until>TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)) AND v.until>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t.modify_time) WHEN 6 THEN t.holder=x'6e45386daeb0b86da1ac4c609001d1e9' AND t.status=1 AND t.fence=1790000000065536 AND t.deadline>UTC_TIMESTAMP(6) AND v.until>TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)) AND v.until>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t.modify_time) ELSE 0 END,v.position,NULL)),''),
+    CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(GROUP_CONCAT(CONCAT_WS(' ',v.position,t.status,t.holder=x'6e45386daeb0b86da1ac4c609001d1e9',t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,IF(v.verb=4,IF(t.stale_until<=UTC_TIMESTAMP(6),LEAST(t.fresh_count,t.count),t.count),t.count),IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
+  INTO @tag_lock_decided,
+    @tag_lock_now,
+    @tag_lock_micros,
+    @tag_lock_granted,
+    @tag_lock_rows
+  FROM v
+  STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY)
+  ON t.lock_name=v.name
+  AND t.kind=1
+  AND t.slot=0
+  WHERE 1
+  FOR UPDATE SKIP LOCKED;
+
+EXECUTE tag_lock_1
+  USING @tag_lock_2,
+    @tag_lock_3,
+    @tag_lock_4,
+    @tag_lock_5,
+    @tag_lock_6,
+    @tag_lock_7,
+    @tag_lock_7,
+    @tag_lock_7;
+
+SET @tag_lock_changed=ROW_COUNT();
+
+EXECUTE tag_lock_2
+  USING @tag_lock_8,
+    @tag_lock_3,
+    @tag_lock_4,
+    @tag_lock_7,
+    @tag_lock_9,
+    @tag_lock_10,
+    @tag_lock_9,
+    @tag_lock_9,
+    @tag_lock_11,
+    @tag_lock_11,
+    @tag_lock_9,
+    @tag_lock_9,
+    @tag_lock_9,
+    @tag_lock_12,
+    @tag_lock_9,
+    @tag_lock_13,
+    @tag_lock_9,
+    @tag_lock_11,
+    @tag_lock_11,
+    @tag_lock_14,
+    @tag_lock_9;
+
+SET @tag_lock_changed=@tag_lock_changed+ROW_COUNT();
+
+EXECUTE tag_lock_3
+  USING @tag_lock_15,
+    @tag_lock_3,
+    @tag_lock_4,
+    @tag_lock_3,
+    @tag_lock_6,
+    @tag_lock_16,
+    @tag_lock_7,
+    @tag_lock_7,
+    @tag_lock_16,
+    @tag_lock_17;
+
+SET @tag_lock_changed=@tag_lock_changed+ROW_COUNT();
+
+INSERT INTO t_tag_lock (lock_name,kind,slot) WITH v(name,position,until) AS (VALUES ROW(_utf8mb4 x'6a6f623a34',3,1790000030000000),ROW(_utf8mb4 x'6a6f623a35',4,1790000031000000))
+  SELECT v.name,
+    1,
+    0
+  FROM v
+  WHERE 1
+  AND (LENGTH(@tag_lock_granted)=9 OR FIND_IN_SET(v.position,@tag_lock_granted))
+  ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
+    t_tag_lock.count=IF(t_tag_lock.stale_until<=@tag_lock_now,LEAST(t_tag_lock.fresh_count,t_tag_lock.count),t_tag_lock.count),
+    t_tag_lock.fresh_count=IF(t_tag_lock.stale_until<=@tag_lock_now,0,t_tag_lock.fresh_count)+IF(t_tag_lock.stale_until<=@tag_lock_now,@tag_lock_micros+30000000>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t_tag_lock.deadline),NOT (v.until>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t_tag_lock.stale_until)) AND (@tag_lock_micros+30000000>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t_tag_lock.stale_until) OR t_tag_lock.deadline>t_tag_lock.stale_until)),
+    t_tag_lock.stale_until=IF(t_tag_lock.stale_until<=@tag_lock_now,t_tag_lock.deadline,t_tag_lock.stale_until),
+    t_tag_lock.deadline=GREATEST(t_tag_lock.deadline,TIMESTAMPADD(MICROSECOND,30000000,UTC_TIMESTAMP(6)));
+
+SET @tag_lock_changed=@tag_lock_changed+ROW_COUNT();
+
+EXECUTE tag_lock_4
+  USING @tag_lock_0,
+    @tag_lock_1;
+
+SET completion_type=IF(@tag_lock_decided=:mark AND @tag_lock_changed+ROW_COUNT()=2*(LENGTH(@tag_lock_granted)-LENGTH(REPLACE(@tag_lock_granted,',',''))+(@tag_lock_granted<>''))+2,'NO_CHAIN','undone');
+
+COMMIT;
+
+SELECT CONCAT(@tag_lock_granted,';',@tag_lock_rows);
+
+SET wait_timeout=28800;
