@@ -38,6 +38,13 @@ pub(crate) const GIVE_WAY: Duration = Duration::from_millis(150);
 pub(crate) const FAR: Duration = Duration::from_millis(37);
 /// For how long a waiting process is known to wait.
 pub(crate) const WANT: Duration = Duration::from_secs(10);
+/// A client far away that has waited for so long wishes urgently: those nearby let it go first, or it would find the lock free by chance
+/// alone.
+pub(crate) const LONG_WAIT: Duration = Duration::from_secs(1);
+/// An urgent wish is known for so long.
+pub(crate) const WANT_URGENTLY: Duration = Duration::from_secs(60);
+/// A wish that is known for longer than this is urgent.
+pub(crate) const URGENT: Duration = Duration::from_secs(20);
 /// A wish is not repeated sooner.
 pub(crate) const WANT_AGAIN: Duration = Duration::from_millis(20);
 
@@ -65,6 +72,10 @@ const _: () = {
     assert!(
         longer(WANT, GIVE_WAY.saturating_mul(8)),
         "a wish outlives many turns"
+    );
+    assert!(
+        longer(URGENT, WANT) && longer(WANT_URGENTLY, URGENT.saturating_mul(2)),
+        "an urgent wish is told from any other"
     );
     assert!(
         longer(SLICE, WANT_AGAIN),

@@ -267,7 +267,8 @@ impl Inner {
         }
     }
 
-    /// Whether no lease holds the lock; if it `gives_way`, also whether nobody has waited for it when it became free a moment ago.
+    /// Whether no lease holds the lock; if it `gives_way`, also whether nobody has waited for it when it became free a moment ago. To
+    /// an urgent wish everybody gives way.
     async fn is_free(&self, key: &RowKey, gives_way: bool) -> Result<bool, Error> {
         let seen = self.engine.look(vec![key.clone()]).await?;
         let row = seen.first().copied().flatten();
@@ -276,9 +277,10 @@ impl Inner {
             self.touched.forget(key);
             self.touch(key).await?;
         }
-        Ok(row
-            .as_ref()
-            .is_none_or(|row| row.is_free() && !(gives_way && row.is_promised())))
+        Ok(row.as_ref().is_none_or(|row| {
+            let gives_way = gives_way || row.is_wanted_urgently();
+            row.is_free() && !(gives_way && row.is_promised())
+        }))
     }
 
     async fn wait_until_free(&self, key: &RowKey) -> Result<(), Error> {

@@ -1,5 +1,5 @@
 //! One name, wanted by 4 processes of 16 tasks each: every process gets its share, and no task waits for
-//! more than three rounds.
+//! more than three rounds; than six on a machine whose commits take longer than clients let others go first.
 //!
 //! `TAG_LOCK_TEST_SECONDS` is how long each of the two runs lasts (6); on a machine that is late, longer ones follow.
 
@@ -29,6 +29,8 @@ use tokio::task::JoinSet;
 const PROCESSES: usize = 4;
 const TASKS: usize = 16;
 const ROUNDS: usize = 3;
+/// By so much a client asks later for each that it lets go first: where a commit takes longer, they do not keep their order.
+const COURTESY: Duration = Duration::from_millis(10);
 /// How long after a pause the order of turns may still be another one, in nanoseconds.
 const AFTERMATH: u64 = 500_000_000;
 /// So many turns are enough to judge by.
@@ -157,7 +159,12 @@ async fn compete_for(hold: Duration, length: Duration) -> Result<(), Unfair> {
         let beside = |(from, to): &(u64, u64)| granted < from || to + AFTERMATH < *asked;
         pauses.iter().all(beside)
     });
-    let verdict = judge(hold, &turns, &waits, (start, end));
+    let rounds = if lateness.longest() > COURTESY {
+        2 * ROUNDS
+    } else {
+        ROUNDS
+    };
+    let verdict = judge(hold, &turns, &waits, (start, end), rounds);
     database.remove().await;
     verdict.map_err(|what| Unfair {
         what,
@@ -220,6 +227,7 @@ fn judge(
     turns: &[Turn],
     waits: &[Wait],
     (start, end): (u64, u64),
+    rounds: usize,
 ) -> Result<(), String> {
     let mut grants = [0; PROCESSES];
     for turn in turns {
@@ -260,7 +268,7 @@ fn judge(
     }
     // Where a turn is too short for a third of the tasks, the queue of a process needs more rounds than three.
     let per_turn = usize::try_from(all).expect("fits") / turns.len();
-    let rounds = ROUNDS.max(TASKS.div_ceil(per_turn.max(1)) + 1);
+    let rounds = rounds.max(TASKS.div_ceil(per_turn.max(1)) + 1);
     if most > rounds * PROCESSES {
         return Err(format!(
             "a task waited for {most} turns, which is more than {rounds} rounds"

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use crate::clock::from_micros;
-use crate::timing::GIVE_WAY;
+use crate::timing::{GIVE_WAY, URGENT};
 
 /// The row is free, or does not count.
 pub(crate) const FREE: u8 = 0;
@@ -57,6 +57,11 @@ impl RowState {
     /// Whether somebody waited when the lock became free, a moment ago: he has it next.
     pub(crate) fn is_promised(&self) -> bool {
         self.free_for() < GIVE_WAY && self.wanted > 0
+    }
+
+    /// Whether a client far away has waited for it for long.
+    pub(crate) fn is_wanted_urgently(&self) -> bool {
+        from_micros(self.wanted) > URGENT
     }
 
     /// For how long a lock has been free.

@@ -28,6 +28,8 @@ pub struct Lateness {
 struct Sums {
     /// Microseconds by which looks were late that have ended.
     late: AtomicU64,
+    /// How long the longest look took, in microseconds.
+    longest: AtomicU64,
     /// When the present look began, in microseconds since the first.
     look: AtomicU64,
     /// The looks that were late.
@@ -68,6 +70,12 @@ impl Lateness {
         self.sums.periods.lock().expect("no panic").clone()
     }
 
+    /// How long a commit took at the most, of those that have ended.
+    pub fn longest(&self) -> Duration {
+        let longest = Duration::from_micros(self.sums.longest.load(Ordering::SeqCst));
+        longest.saturating_sub(PAUSE)
+    }
+
     /// By how much the machine was late in all.
     pub fn so_far(&self) -> Duration {
         let look = Duration::from_micros(self.sums.look.load(Ordering::SeqCst));
@@ -93,6 +101,7 @@ async fn look(began: Instant, sums: &Arc<Sums>, ready: std::sync::mpsc::Sender<(
         tokio::time::sleep(PAUSE).await;
         change("UPDATE {} SET n = n + 1").await;
         let now = Instant::now();
+        sums.longest.fetch_max(micros(now - last), Ordering::SeqCst);
         if !late(now - last).is_zero() {
             sums.periods.lock().expect("no panic").push((last, now));
         }

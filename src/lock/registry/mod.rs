@@ -38,7 +38,7 @@ use crate::sql::operation::{Acquire, Operation, Want};
 use crate::sql::reply::{ACTIVE, RowState};
 use crate::sql::row::RowKey;
 use crate::telemetry;
-use crate::timing::{ANSWER, WANT};
+use crate::timing::ANSWER;
 use crate::token::Token;
 
 /// What became of an acquire that was not granted.
@@ -170,9 +170,9 @@ impl Locks {
                 Action::Ask(question) => self.ask(name, question),
                 Action::Release { lease, announce } => self.release(&lease, announce, None),
                 Action::Waits => telemetry::waits(),
-                Action::Want => {
+                Action::Want(wait) => {
                     telemetry::wished(name);
-                    self.want(name, WANT);
+                    self.want(name, wait);
                 }
                 Action::NoLongerWant => self.want(name, Duration::ZERO),
                 Action::Watch => self.watch.notify_one(),

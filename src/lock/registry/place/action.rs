@@ -1,6 +1,7 @@
 //! What a place wants done, and what it tells those who wait.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::lock::registry::lease::Lease;
@@ -17,8 +18,8 @@ pub(crate) enum Action {
     },
     /// A waiter that asked at once has to wait, or one that came stands behind others.
     Waits,
-    /// Say in the row that this process waits.
-    Want,
+    /// Say in the row that this process waits, for so long.
+    Want(Duration),
     /// Take that back.
     NoLongerWant,
     /// Wake the watcher: a place has a new time to look.

@@ -273,10 +273,8 @@ impl Place {
         }
         self.state = State::Watching;
         actions.push(Action::Watch);
-        if let Some(row) = row
-            && self.watch.wish(row, now)
-        {
-            actions.push(Action::Want);
+        if let Some(wait) = row.and_then(|row| self.watch.wish(row, now)) {
+            actions.push(Action::Want(wait));
         }
     }
 
@@ -321,8 +319,8 @@ impl Place {
                 self.state = State::Idle;
             }
         } else if let Some(row) = held {
-            if self.watch.wish(row, now) {
-                actions.push(Action::Want);
+            if let Some(wait) = self.watch.wish(row, now) {
+                actions.push(Action::Want(wait));
             }
         } else if !gives_way && !self.watch.courtesy(now) {
             self.ask(Asking::Waiting, now, actions);

@@ -8,7 +8,7 @@ use crate::lock::registry::turn::Turn;
 use crate::lock::terms::Terms;
 use crate::name::Name;
 use crate::sql::reply::{ACTIVE, FREE};
-use crate::timing::{ANSWER, GIVE_WAY};
+use crate::timing::{ANSWER, GIVE_WAY, LONG_WAIT, WANT, WANT_AGAIN, WANT_URGENTLY};
 use crate::token::Token;
 
 type Answers = oneshot::Receiver<Result<Option<Turn>, Error>>;
@@ -448,4 +448,38 @@ fn who_is_granted_too_late_past_the_queue_waits_on() {
         "it stands in line"
     );
     outer.disarm();
+}
+
+/// A client far away finds a lock free by chance alone: when it has waited for long it says so, and those nearby let it go first.
+#[test]
+fn who_is_far_away_and_has_waited_for_long_goes_before_those_nearby() {
+    let mut far = Scene::new();
+    let waiting = far.wait(None);
+    far.refused(&held(7, 0));
+    assert!(!far.place.is_due(GIVE_WAY, far.now, &mut far.actions));
+    for (after, wait) in [(WANT_AGAIN, WANT), (LONG_WAIT, WANT_URGENTLY)] {
+        far.now = far.now.after(after);
+        far.actions.clear();
+        far.refused(&held(8, 0));
+        let wishes = matches!(far.actions[..], [.., Action::Want(wish)] if wish == wait);
+        assert!(wishes, "{after:?}: {:?}", far.actions);
+        far.place.is_due(GIVE_WAY, far.now, &mut far.actions);
+    }
+    let row = |free_for: Duration| RowState {
+        status: FREE,
+        remaining: -micros(free_for),
+        wanted: micros(WANT_URGENTLY),
+        ..held(9, 0)
+    };
+    let mut near = Scene::new();
+    let beside = near.wait(None);
+    near.refused(&held(9, 0));
+    near.looked(&held(9, 5));
+    near.asked();
+    near.looked(&row(Duration::from_millis(1)));
+    assert_eq!(near.asked(), [], "it lets the other one go first");
+    near.now = near.now.after(GIVE_WAY);
+    near.looked(&row(GIVE_WAY));
+    assert_eq!(near.asked(), [(None, None)], "it did not come");
+    drop((waiting, beside));
 }

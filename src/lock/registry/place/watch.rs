@@ -8,7 +8,7 @@ use crate::lock::registry::pace::Pace;
 use crate::lock::registry::rotation::Rotation;
 use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
-use crate::timing::{ANSWER, FAR, GIVE_WAY, WANT, WANT_AGAIN};
+use crate::timing::{ANSWER, FAR, GIVE_WAY, LONG_WAIT, WANT, WANT_AGAIN, WANT_URGENTLY};
 use crate::token::Token;
 
 /// A wish for which a process gave way this often, and nobody came, is one that somebody has had: its own, or that
@@ -46,6 +46,10 @@ pub(crate) struct Watch {
     far: Option<Duration>,
     /// So many questions were asked since the last look.
     asked: u8,
+    /// Since when we wait without a turn.
+    waits_since: Option<Moment>,
+    /// The last row that was seen is wanted urgently, by others.
+    behind: bool,
     /// Whose token the row has, as far as it was seen since it moved: a client, or an owner.
     holder: Option<u32>,
     /// This owner seemed to hold it, asked, and was refused, while this was the row's fence.
@@ -70,6 +74,8 @@ impl Watch {
             seen: None,
             far: None,
             asked: 0,
+            waits_since: None,
+            behind: false,
             holder: None,
             not_entered: None,
             next: now,
@@ -92,12 +98,14 @@ impl Watch {
         self.give_way = None;
         // The grant has answered our wish too.
         self.wanted = now;
+        self.waits_since = None;
         self.rotation.own_turn(now);
     }
 
     /// An acquire that was sent as `asking` was refused.
     pub(super) fn refused(&mut self, row: Option<&RowState>, asking: Asking, now: Moment) {
         self.seen = Some(now);
+        self.waits_since.get_or_insert(now);
         self.note(row, now);
         let Some(row) = row else { return };
         if asking == Asking::New && row.wanted > 0 {
@@ -122,11 +130,27 @@ impl Watch {
             self.give_way = None;
             self.unanswered.times += 1;
         }
+        if let Some(row) = row
+            && self.behind
+            && row.is_free()
+            && self.give_way.is_none()
+            && let Some(rest) = GIVE_WAY.checked_sub(row.free_for())
+            && !rest.is_zero()
+        {
+            self.give_way = Some(now.after(rest));
+        }
+    }
+
+    /// We are far away, and have waited for long.
+    fn wants_urgently(&self, now: Moment) -> bool {
+        let long = |since| now.since(since) >= LONG_WAIT;
+        self.far.is_some() && self.waits_since.is_some_and(long)
     }
 
     /// Takes in what the row shows, and sets the time of the next look.
     fn note(&mut self, row: Option<&RowState>, now: Moment) {
         if let Some(row) = row {
+            self.behind = row.is_wanted_urgently() && !self.wants_urgently(now);
             let moved = row.fence != self.fence;
             self.pace.saw(!row.is_free(), moved, now);
             if moved {
@@ -153,7 +177,7 @@ impl Watch {
     pub(super) fn asks_instead(&mut self, distance: Duration) -> bool {
         self.far = (distance >= FAR).then_some(distance);
         self.asked = self.asked.saturating_add(1);
-        self.far.is_some() && self.asked <= LOOK_SELDOM
+        self.far.is_some() && self.asked <= LOOK_SELDOM && !self.behind
     }
 
     /// The lock was seen a moment ago.
@@ -196,21 +220,27 @@ impl Watch {
         courtesy.is_some()
     }
 
-    /// Whether to say that we wait: the others do not know, or have forgotten.
-    pub(super) fn wish(&mut self, row: &RowState, now: Moment) -> bool {
-        let answered = row.wanted <= 0 && self.told.after(WANT_AGAIN) <= now;
-        let say = self.wanted <= now || answered;
-        if say {
-            self.wanted = now.after(WANT);
-            self.told = now;
+    /// For how long to say that we wait, if the others do not know, or have forgotten.
+    pub(super) fn wish(&mut self, row: &RowState, now: Moment) -> Option<Duration> {
+        let (wait, known) = if self.wants_urgently(now) {
+            (WANT_URGENTLY, row.is_wanted_urgently())
+        } else {
+            (WANT, row.wanted > 0)
+        };
+        let again = !known && self.told.after(WANT_AGAIN) <= now;
+        if self.wanted > now && !again {
+            return None;
         }
-        say
+        self.wanted = now.after(wait);
+        self.told = now;
+        Some(wait)
     }
 
     /// Nobody waits any more. Whether the others think so.
     pub(super) fn take_back(&mut self, now: Moment) -> bool {
         let known = self.wanted > now;
         self.wanted = now;
+        self.waits_since = None;
         known
     }
 
