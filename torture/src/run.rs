@@ -317,7 +317,7 @@ fn patience(servers: &Servers, is_quiet: bool) -> Duration {
 /// While a worker waits for a lock, the others have so many turns each at the most, on average. Whoever is fair to all has one each. A
 /// half-open connection costs the time limit of a packet or two, in which others have a turn every 20 ms or so.
 fn rounds(is_quiet: bool) -> u64 {
-    if is_quiet { 25 } else { 250 }
+    if is_quiet { 10 } else { 30 }
 }
 
 /// A clock for a worker; without a C compiler there is none, and the fault is left out.
