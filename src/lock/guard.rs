@@ -200,6 +200,10 @@ impl LockGuard {
                     })
                 }
                 Outcome::Leased { .. } => Ok(()),
+                // Another renewal was sooner, and this one out of date: the lease is longer, and not by so much.
+                _ if lease.level_until() > until => Err(Error::Busy {
+                    name: self.name().to_owned(),
+                }),
                 _ => Err(lost()),
             },
             Err(error) => Err(error.clone()),
