@@ -64,8 +64,6 @@ mutants! {
     SettlementUnchecked = "settlement-unchecked",
     /// A grant that nobody is there to take is kept.
     AbandonedGrantKept = "abandoned-grant-kept",
-    /// Who releases a lock does not let those go first who wait.
-    WaitersForgotten = "waiters-forgotten",
     /// The first level of an owner's lock is taken for one whose process has died.
     LevelForgotten = "level-forgotten",
     /// Stripes are read, not locked. Exclusion does not rest on them: the server's deadlock counter and

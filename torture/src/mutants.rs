@@ -63,10 +63,7 @@ fn hunt_for(mutant: &str) -> Hunt {
         "row-wait" => ("bank", "none"),
         "unequal-deltas-merged" | "range-unchecked" => ("stock", "none"),
         // Without faults nobody has to be patient.
-        "renewal-after-release"
-        | "abandoned-grant-kept"
-        | "waiters-forgotten"
-        | "level-forgotten" => ("mutex", "none"),
+        "renewal-after-release" | "abandoned-grant-kept" | "level-forgotten" => ("mutex", "none"),
         // It also loses packets, so that batches are settled that never ran.
         "packet-unchecked" | "settlement-unchecked" => ("solo", "kill-query"),
         _ => return ORDINARY,

@@ -36,9 +36,8 @@ const MINE: &str = "(t.holder=v.token AND t.status=1 AND t.deadline>{at})";
 
 impl Acquire {
     pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
-        let gives_way = self.gives_way && !mutant::on(Mutant::WaitersForgotten);
         row.number(Column::NotAfter, not_after)
-            .number(Column::GivesWay, u8::from(gives_way))
+            .number(Column::GivesWay, u8::from(self.gives_way))
             .number(Column::Ttl, self.ttl)
             .number(Column::Block, self.block)
             .number(Column::Level, self.level.unwrap_or_default())

@@ -6,7 +6,6 @@ use super::Asking;
 use crate::clock::{Moment, from_micros};
 use crate::lock::registry::pace::Pace;
 use crate::lock::registry::rotation::Rotation;
-use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
 use crate::timing::{ANSWER, FAR, GIVE_WAY, LONG_WAIT, WANT, WANT_AGAIN, WANT_URGENTLY};
 use crate::token::Token;
@@ -255,8 +254,7 @@ impl Watch {
         let Unanswered { times, until } = self.unanswered;
         let wish = now.after(wanted);
         let newer = wish > until.after(LATER);
-        let forgotten = mutant::on(Mutant::WaitersForgotten);
-        if wanted.is_zero() || forgotten || (times >= UNANSWERED && !newer) {
+        if wanted.is_zero() || (times >= UNANSWERED && !newer) {
             return false;
         }
         // Once, unless it does not come.
