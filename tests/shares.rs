@@ -21,7 +21,7 @@ use tag_lock::{AtClose, Error, LockClient};
 use tokio::task::JoinSet;
 
 use self::support::proxy::Proxy;
-use self::support::{TestDatabase, connected, patient};
+use self::support::{TestDatabase, connected, patient, run};
 
 /// For how long each has the lock.
 const HOLD: Duration = Duration::from_millis(2);
@@ -225,6 +225,8 @@ async fn everybody_has_a_share_whatever_else_there_is() {
         }
     }
     assert!(unfair.is_empty(), "{unfair:?}");
+    let mut connection = database.connection().await;
+    run(&mut connection, &format!("DROP DATABASE {}", database.name)).await;
 }
 
 /// By who waited: how many turns all the others who wait had meanwhile, each of them, at the most.
