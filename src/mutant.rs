@@ -66,6 +66,8 @@ mutants! {
     AbandonedGrantKept = "abandoned-grant-kept",
     /// The first level of an owner's lock is taken for one whose process has died.
     LevelForgotten = "level-forgotten",
+    /// Whoever has had the lock asks for it again at once, and is granted it though others wait, who look from time to time.
+    NobodyGivesWay = "nobody-gives-way",
     /// Stripes are read, not locked. Exclusion does not rest on them: the server's deadlock counter and
     /// its duplicate keys judge.
     StripeUnlocked = "stripe-unlocked",

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use sqlx::Row;
-use support::TestDatabase;
+use support::{TestDatabase, eventually};
 use tag_lock::{AtClose, Error, LockClient, LockState};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -156,9 +156,17 @@ async fn a_wait_in_vain_names_the_holder() {
         let error = loop {
             let start = Instant::now();
             let error = b.lock("job").wait(wait).acquire().await.unwrap_err();
-            // The look at the holder is given up after a second: so late a server is asked again.
+            // Questions are given up after a second: so late a server is asked again.
             let late = start.elapsed() >= wait + Duration::from_secs(1);
-            if !(late && matches!(error, Error::Timeout { holder: None, .. })) {
+            if !late
+                || matches!(
+                    error,
+                    Error::Timeout {
+                        holder: Some(_),
+                        ..
+                    }
+                )
+            {
                 break error;
             }
         };
@@ -178,7 +186,60 @@ async fn a_wait_in_vain_names_the_holder() {
     }
     guard.release().await.unwrap();
     // No trace of those who gave up.
-    drop(b.lock("job").wait(Duration::ZERO).acquire().await.unwrap());
+    eventually("the wish is taken back", async || {
+        !is_wanted(&database).await
+    })
+    .await;
+    drop(b.lock("job").try_acquire().await.unwrap().unwrap());
+    database.remove().await;
+}
+
+/// Until when somebody wants the lock `job`, in microseconds since 1970 on the server; and that clock.
+async fn wanted_until(database: &TestDatabase) -> (i64, i64) {
+    const TIMES: &str = "SELECT TIMESTAMPDIFF(MICROSECOND,'1970-01-01',wanted_until), \
+                         TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6)) \
+                         FROM t_tag_lock WHERE lock_name='job' AND kind=1";
+    let mut connection = database.connection().await;
+    let row = sqlx::query(TIMES).fetch_one(&mut connection).await.unwrap();
+    (row.get(0), row.get(1))
+}
+
+async fn is_wanted(database: &TestDatabase) -> bool {
+    let (until, now) = wanted_until(database).await;
+    until > now
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gives_up_while_a_transaction_has_the_row_takes_its_wish_back() {
+    let database = TestDatabase::new().await;
+    let (a, b) = (database.client().await, database.client().await);
+    let guard = a.lock("job").ttl(HOUR).acquire().await.unwrap();
+    let waiting = tokio::spawn(b.lock("job").acquire());
+    eventually("a wish", async || is_wanted(&database).await).await;
+    let mut application = database.connection().await;
+    support::run(
+        &mut application,
+        "BEGIN; SELECT * FROM t_tag_lock WHERE lock_name='job' AND kind=1 AND slot=0 FOR UPDATE",
+    )
+    .await;
+    let (until, _) = wanted_until(&database).await;
+    waiting.abort();
+    assert!(waiting.await.is_err());
+    // What b sends now finds the row locked: these go behind it.
+    for name in ["other", "another"] {
+        b.lock(name)
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+    support::run(&mut application, "COMMIT").await;
+    eventually("the wish is over", async || !is_wanted(&database).await).await;
+    let (end, _) = wanted_until(&database).await;
+    assert!(end < until, "it was not taken back, but ended by itself");
+    guard.release().await.unwrap();
     database.remove().await;
 }
 

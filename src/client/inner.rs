@@ -135,6 +135,10 @@ impl Inner {
             (Err(_), InVain::NoNews) => return Error::no_answer(),
         };
         let info = info.filter(|info| info.state != LockState::Free);
+        if info.is_none() && why == InVain::NoNews {
+            // Nobody was seen to hold it: the answer to the question did not come in time.
+            return Error::no_answer();
+        }
         Error::Timeout {
             name: name.to_string(),
             holder: info.as_ref().map(LockInfo::holder),

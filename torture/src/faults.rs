@@ -6,6 +6,7 @@ mod cut;
 mod disk;
 mod kill_query;
 mod kill_session;
+mod kill_settlement;
 mod link;
 mod packet;
 mod purge;
@@ -132,6 +133,7 @@ pub fn all() -> Vec<Box<dyn Fault>> {
         Box::new(link::Partition),
         Box::new(kill_session::KillSession),
         Box::new(kill_query::KillQuery),
+        Box::new(kill_settlement::KillSettlement),
         Box::new(slow_packet::SlowPacket),
         Box::new(purge::Purge),
         Box::new(worker_stop::WorkerStop),

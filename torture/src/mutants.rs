@@ -63,9 +63,13 @@ fn hunt_for(mutant: &str) -> Hunt {
         "row-wait" => ("bank", "none"),
         "unequal-deltas-merged" | "range-unchecked" => ("stock", "none"),
         // Without faults nobody has to be patient.
-        "renewal-after-release" | "abandoned-grant-kept" | "level-forgotten" => ("mutex", "none"),
-        // It also loses packets, so that batches are settled that never ran.
-        "packet-unchecked" | "settlement-unchecked" => ("solo", "kill-query"),
+        "renewal-after-release"
+        | "abandoned-grant-kept"
+        | "level-forgotten"
+        | "nobody-gives-way" => ("mutex", "none"),
+        // They also lose packets, so that batches are settled that never ran.
+        "packet-unchecked" => ("solo", "kill-query"),
+        "settlement-unchecked" => ("tickets", "kill-settlement"),
         _ => return ORDINARY,
     };
     Hunt {

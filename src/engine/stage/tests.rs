@@ -90,6 +90,7 @@ fn operations() -> Vec<Operation> {
         count(),
         once(),
         Operation::Want(Want { wait: 1 }),
+        Operation::Want(Want { wait: 0 }),
         Operation::Touch(Touch),
     ]
 }
@@ -113,13 +114,14 @@ fn rows() -> Vec<Option<RowState>> {
     for status in [FREE, ACTIVE, KEPT] {
         for remaining in [-5, 5] {
             for (mine, granted) in [(false, false), (true, false), (true, true), (false, true)] {
-                for fence in [1, 2] {
+                for (fence, wanted) in [(1, 0), (2, 0), (1, 9)] {
                     rows.push(Some(RowState {
                         granted,
                         status,
                         mine,
                         fence,
                         remaining,
+                        wanted,
                         ..ROW
                     }));
                 }

@@ -33,6 +33,7 @@ use crate::engine::Engine;
 use crate::engine::outcome::{Answer, Outcome};
 use crate::engine::request::{Reply, Request};
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::sql::operation::{Acquire, Operation, Want};
 use crate::sql::reply::{ACTIVE, RowState};
@@ -190,7 +191,7 @@ impl Locks {
             ttl: micros(terms.lease()),
             block: terms.block(),
             level: terms.owner.map(|_| rand::random()),
-            gives_way: question.asking == Asking::New,
+            gives_way: question.asking == Asking::New && !mutant::on(Mutant::NobodyGivesWay),
             queues: matches!(question.asking, Asking::AtRow(_)),
             description: Arc::clone(&terms.description),
             held_by: Arc::clone(&self.held_by),

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::mutant::{self, Mutant};
 use crate::timing::LOOK;
 
 /// A waiting client looks again after a sixteenth of the time for which nothing has changed, within
@@ -51,6 +52,9 @@ impl Pace {
 
     /// The pause before the next look.
     pub(crate) fn pause(&self, next_in_line: bool, now: Moment) -> Duration {
+        if mutant::on(Mutant::NobodyGivesWay) {
+            return LOOK;
+        }
         let age = now.since(self.changed);
         let pause = (age / 16).clamp(FIRST, LOOK);
         if !self.held || !next_in_line || self.hold >= SHORT {

@@ -292,3 +292,17 @@ fn the_renewal_of_a_level_trusts_only_what_it_has_done() {
     assert_eq!(renew(0).judge(Some(&mine)), ended);
     assert_eq!(renew(1).judge(Some(&HELD)), ended);
 }
+
+#[test]
+fn a_wish_that_is_taken_back_is_gone() {
+    let wanted = RowState { wanted: 5, ..HELD };
+    let says = |wait, row| Operation::Want(Want { wait }).judge(Some(&row));
+    assert_eq!(says(0, wanted), Verdict::Busy);
+    let written = RowState {
+        granted: true,
+        ..wanted
+    };
+    assert_eq!(says(0, written), Verdict::Final(Outcome::Done));
+    assert_eq!(says(0, HELD), Verdict::Final(Outcome::Done));
+    assert_eq!(says(5, HELD), Verdict::Final(Outcome::Done));
+}

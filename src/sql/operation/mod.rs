@@ -196,7 +196,8 @@ impl Operation {
             Self::ForceRelease(force) => force.judge(row),
             Self::Count(count) => count.judge(row),
             Self::Once(once) => once.judge(row),
-            Self::Want(_) | Self::Touch(_) => Verdict::Final(Outcome::Done),
+            Self::Want(want) => want.judge(row),
+            Self::Touch(_) => Verdict::Final(Outcome::Done),
         }
     }
 

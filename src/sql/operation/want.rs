@@ -3,6 +3,8 @@
 use super::{Assignments, until};
 use crate::sql::column::Column;
 use crate::sql::list::Row;
+use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::reply::RowState;
 
 /// Says in the row that another process waits.
 #[derive(Clone, Debug)]
@@ -23,5 +25,15 @@ impl Want {
             until("v.wait")
         );
         vec![("wanted_until", wish)]
+    }
+
+    /// What is to be taken back must be: who comes later would let somebody go first who has gone. A wish that was not written is
+    /// repeated after the next look.
+    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+        if self.wait == 0 && row.wanted > 0 {
+            Verdict::Busy
+        } else {
+            Verdict::Final(Outcome::Done)
+        }
     }
 }

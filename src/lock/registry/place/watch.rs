@@ -6,6 +6,7 @@ use super::Asking;
 use crate::clock::{Moment, from_micros};
 use crate::lock::registry::pace::Pace;
 use crate::lock::registry::rotation::Rotation;
+use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
 use crate::timing::{ANSWER, FAR, GIVE_WAY, LONG_WAIT, WANT, WANT_AGAIN, WANT_URGENTLY};
 use crate::token::Token;
@@ -254,7 +255,8 @@ impl Watch {
         let Unanswered { times, until } = self.unanswered;
         let wish = now.after(wanted);
         let newer = wish > until.after(LATER);
-        if wanted.is_zero() || (times >= UNANSWERED && !newer) {
+        if mutant::on(Mutant::NobodyGivesWay) || wanted.is_zero() || (times >= UNANSWERED && !newer)
+        {
             return false;
         }
         // Once, unless it does not come.
