@@ -45,6 +45,16 @@ pub(crate) const LONG_WAIT: Duration = Duration::from_secs(1);
 pub(crate) const WANT_URGENTLY: Duration = Duration::from_secs(60);
 /// A wish that is known for longer than this is urgent.
 pub(crate) const URGENT: Duration = Duration::from_secs(20);
+/// Who has seen nothing change for so long stands by: it looks seldom, once the others know that.
+pub(crate) const STAND_BY_AFTER: Duration = Duration::from_secs(30);
+/// The pause between two looks of who stands by.
+pub(crate) const LOOK_STANDING_BY: Duration = Duration::from_secs(1);
+/// How long those who come later let somebody go first who stands by, after each release.
+pub(crate) const GIVE_WAY_TO_STANDBY: Duration = Duration::from_millis(1_500);
+/// The wish of who stands by is known for so long.
+pub(crate) const WANT_STANDING_BY: Duration = Duration::from_secs(300);
+/// A wish that is known for longer than this is of somebody who stands by.
+pub(crate) const STANDBY: Duration = Duration::from_secs(120);
 /// A wish is not repeated sooner.
 pub(crate) const WANT_AGAIN: Duration = Duration::from_millis(20);
 
@@ -76,6 +86,17 @@ const _: () = {
     assert!(
         longer(URGENT, WANT) && longer(WANT_URGENTLY, URGENT.saturating_mul(2)),
         "an urgent wish is told from any other"
+    );
+    assert!(
+        longer(STANDBY, WANT_URGENTLY) && longer(WANT_STANDING_BY, STANDBY.saturating_mul(2)),
+        "who stands by is told from who wishes urgently"
+    );
+    assert!(
+        longer(
+            GIVE_WAY_TO_STANDBY,
+            LOOK_STANDING_BY.saturating_add(FAR.saturating_mul(4))
+        ),
+        "who stands by looks, and asks, while the others give way"
     );
     assert!(
         longer(SLICE, WANT_AGAIN),

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use crate::clock::from_micros;
-use crate::timing::{GIVE_WAY, URGENT};
+use crate::timing::{GIVE_WAY, GIVE_WAY_TO_STANDBY, STANDBY, URGENT};
 
 /// The row is free, or does not count.
 pub(crate) const FREE: u8 = 0;
@@ -56,12 +56,22 @@ impl RowState {
 
     /// Whether somebody waited when the lock became free, a moment ago: he has it next.
     pub(crate) fn is_promised(&self) -> bool {
-        self.free_for() < GIVE_WAY && self.wanted > 0
+        self.free_for() < self.give_way() && self.wanted > 0
     }
 
     /// Whether a client far away has waited for it for long.
     pub(crate) fn is_wanted_urgently(&self) -> bool {
         from_micros(self.wanted) > URGENT
+    }
+
+    /// Whether somebody waits for it who looks seldom.
+    pub(crate) fn is_wanted_by_standby(&self) -> bool {
+        from_micros(self.wanted) > STANDBY
+    }
+
+    /// How long those who come later let those go first who wait, from its release on.
+    pub(crate) fn give_way(&self) -> Duration {
+        give_way(from_micros(self.wanted))
     }
 
     /// For how long a lock has been free.
@@ -72,6 +82,15 @@ impl RowState {
     /// A counter's value: it starts again when its window has ended.
     pub(crate) fn value(&self) -> i64 {
         if self.remaining <= 0 { 0 } else { self.count }
+    }
+}
+
+/// How long those who come later give way to a wish that is known for so long still.
+pub(crate) fn give_way(wanted: Duration) -> Duration {
+    if wanted > STANDBY {
+        GIVE_WAY_TO_STANDBY
+    } else {
+        GIVE_WAY
     }
 }
 

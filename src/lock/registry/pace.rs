@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::mutant::{self, Mutant};
-use crate::timing::LOOK;
+use crate::timing::{LOOK, STAND_BY_AFTER};
 
 /// A waiting client looks again after a sixteenth of the time for which nothing has changed, within
 /// these bounds.
@@ -48,6 +48,11 @@ impl Pace {
             self.changed = now;
         }
         self.held = held;
+    }
+
+    /// Somebody holds it, and nothing has changed for long.
+    pub(crate) fn is_long(&self, now: Moment) -> bool {
+        self.held && now.since(self.changed) >= STAND_BY_AFTER
     }
 
     /// The pause before the next look.

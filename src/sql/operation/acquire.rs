@@ -9,7 +9,7 @@ use crate::sql::list::Row;
 use crate::sql::outcome::{Outcome, Verdict};
 use crate::sql::reply::{ACTIVE, RowState};
 use crate::sql::row::FREE;
-use crate::timing::GIVE_WAY;
+use crate::timing::{GIVE_WAY, GIVE_WAY_TO_STANDBY, STANDBY};
 use crate::token::Token;
 
 /// Takes a lock.
@@ -55,7 +55,10 @@ impl Acquire {
         // Nobody waits, or the lock has been free for long enough for him to come.
         let unwanted = format!(
             "v.gives_way=0 OR t.wanted_until<={{at}} \
-             OR t.deadline<=TIMESTAMPADD(MICROSECOND,-{},{{at}})",
+             OR t.deadline<=TIMESTAMPADD(MICROSECOND,\
+             IF(t.wanted_until>TIMESTAMPADD(SECOND,{},{{at}}),-{},-{}),{{at}})",
+            STANDBY.as_secs(),
+            GIVE_WAY_TO_STANDBY.as_micros(),
             GIVE_WAY.as_micros()
         );
         let or_mine = if levels {

@@ -8,7 +8,10 @@ use crate::lock::registry::turn::Turn;
 use crate::lock::terms::Terms;
 use crate::name::Name;
 use crate::sql::reply::{ACTIVE, FREE};
-use crate::timing::{ANSWER, GIVE_WAY, LONG_WAIT, WANT, WANT_AGAIN, WANT_URGENTLY};
+use crate::timing::{
+    ANSWER, GIVE_WAY, GIVE_WAY_TO_STANDBY, LONG_WAIT, LOOK, LOOK_STANDING_BY, STAND_BY_AFTER, WANT,
+    WANT_AGAIN, WANT_STANDING_BY, WANT_URGENTLY,
+};
 use crate::token::Token;
 
 type Answers = oneshot::Receiver<Result<Option<Turn>, Error>>;
@@ -481,5 +484,57 @@ fn who_is_far_away_and_has_waited_for_long_goes_before_those_nearby() {
     near.now = near.now.after(GIVE_WAY);
     near.looked(&row(GIVE_WAY));
     assert_eq!(near.asked(), [(None, None)], "it did not come");
+    drop((waiting, beside));
+}
+
+/// Who has waited for long for a lock that stays as it is looks seldom, once all know; and goes first when it is free.
+#[test]
+fn who_stands_by_looks_once_a_second() {
+    let mut scene = Scene::new();
+    let waiting = scene.wait(None);
+    scene.refused(&held(7, 0));
+    scene.asked();
+    let began = scene.now;
+    let mut row = held(7, OTHER);
+    let (mut wished, mut known) = (None, false);
+    while scene.now.since(began) < STAND_BY_AFTER * 2 {
+        let next = scene.place.next_look().expect("it watches");
+        let pause = next.since(scene.now);
+        if known {
+            assert!(pause <= LOOK_STANDING_BY);
+            assert_eq!(next, next.rounded_down(LOOK_STANDING_BY));
+        } else {
+            assert!(pause <= LOOK, "the others do not know");
+        }
+        scene.now = next.max(scene.now);
+        scene.actions.clear();
+        scene.looked(&row);
+        known = row.is_wanted_by_standby();
+        if let [Action::Want(wait)] = scene.actions[..] {
+            // The server says so from the next look on.
+            (row.wanted, wished) = (micros(wait), Some(wait));
+        }
+    }
+    assert_eq!(wished, Some(WANT_STANDING_BY));
+    let free = |free_for: Duration| RowState {
+        status: FREE,
+        remaining: -micros(free_for),
+        wanted: micros(WANT_STANDING_BY),
+        ..held(8, 0)
+    };
+    scene.actions.clear();
+    scene.looked(&free(LOOK_STANDING_BY));
+    assert_eq!(scene.asked(), [(None, None)]);
+    // One that has waited for a moment only lets it go first, for so long as it takes.
+    let mut newer = Scene::new();
+    let beside = newer.wait(None);
+    newer.refused(&held(7, 0));
+    newer.looked(&held(7, OTHER));
+    newer.asked();
+    newer.looked(&free(GIVE_WAY * 2));
+    assert_eq!(newer.asked(), []);
+    newer.now = newer.now.after(GIVE_WAY_TO_STANDBY);
+    newer.looked(&free(GIVE_WAY_TO_STANDBY));
+    assert_eq!(newer.asked(), [(None, None)], "it did not come");
     drop((waiting, beside));
 }

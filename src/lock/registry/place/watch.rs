@@ -8,7 +8,11 @@ use crate::lock::registry::pace::Pace;
 use crate::lock::registry::rotation::Rotation;
 use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
-use crate::timing::{ANSWER, FAR, GIVE_WAY, LONG_WAIT, WANT, WANT_AGAIN, WANT_URGENTLY};
+use crate::sql::reply::give_way;
+use crate::timing::{
+    ANSWER, FAR, GIVE_WAY, LONG_WAIT, LOOK_STANDING_BY, WANT, WANT_AGAIN, WANT_STANDING_BY,
+    WANT_URGENTLY,
+};
 use crate::token::Token;
 
 /// A wish for which a process gave way this often, and nobody came, is one that somebody has had: its own, or that
@@ -50,6 +54,8 @@ pub(crate) struct Watch {
     waits_since: Option<Moment>,
     /// The last row that was seen is wanted urgently, by others.
     behind: bool,
+    /// Nothing has changed for long, and the others know that we look seldom.
+    stands_by: bool,
     /// Whose token the row has, as far as it was seen since it moved: a client, or an owner.
     holder: Option<u32>,
     /// This owner seemed to hold it, asked, and was refused, while this was the row's fence.
@@ -76,6 +82,7 @@ impl Watch {
             asked: 0,
             waits_since: None,
             behind: false,
+            stands_by: false,
             holder: None,
             not_entered: None,
             next: now,
@@ -113,7 +120,7 @@ impl Watch {
         }
         if row.is_free() {
             // Somebody waits already, and has it next.
-            self.give_way = Some(now.after(GIVE_WAY.saturating_sub(row.free_for())));
+            self.give_way = Some(now.after(row.give_way().saturating_sub(row.free_for())));
         }
     }
 
@@ -134,7 +141,7 @@ impl Watch {
             && self.behind
             && row.is_free()
             && self.give_way.is_none()
-            && let Some(rest) = GIVE_WAY.checked_sub(row.free_for())
+            && let Some(rest) = row.give_way().checked_sub(row.free_for())
             && !rest.is_zero()
         {
             self.give_way = Some(now.after(rest));
@@ -150,7 +157,8 @@ impl Watch {
     /// Takes in what the row shows, and sets the time of the next look.
     fn note(&mut self, row: Option<&RowState>, now: Moment) {
         if let Some(row) = row {
-            self.behind = row.is_wanted_urgently() && !self.wants_urgently(now);
+            let ours = self.wants_urgently(now) || self.pace.is_long(now);
+            self.behind = row.is_wanted_urgently() && !ours;
             let moved = row.fence != self.fence;
             self.pace.saw(!row.is_free(), moved, now);
             if moved {
@@ -160,12 +168,18 @@ impl Watch {
                 self.unanswered.times = 0;
             }
         }
+        self.stands_by = self.pace.is_long(now) && row.is_some_and(RowState::is_wanted_by_standby);
         let mut pause = self.pace.pause(self.rotation.is_next(), now);
         if let Some(distance) = self.far {
             // One question falls into the time for which others give way.
             pause = pause.min(GIVE_WAY.saturating_sub(distance));
         }
-        self.next = now.after(pause);
+        self.next = if self.stands_by {
+            // All names at once.
+            now.after(LOOK_STANDING_BY).rounded_down(LOOK_STANDING_BY)
+        } else {
+            now.after(pause)
+        };
         if let Some(row) = row
             && row.remaining > 0
         {
@@ -177,7 +191,7 @@ impl Watch {
     pub(super) fn asks_instead(&mut self, distance: Duration) -> bool {
         self.far = (distance >= FAR).then_some(distance);
         self.asked = self.asked.saturating_add(1);
-        self.far.is_some() && self.asked <= LOOK_SELDOM && !self.behind
+        self.far.is_some() && self.asked <= LOOK_SELDOM && !self.behind && !self.stands_by
     }
 
     /// The lock was seen a moment ago.
@@ -222,7 +236,9 @@ impl Watch {
 
     /// For how long to say that we wait, if the others do not know, or have forgotten.
     pub(super) fn wish(&mut self, row: &RowState, now: Moment) -> Option<Duration> {
-        let (wait, known) = if self.wants_urgently(now) {
+        let (wait, known) = if self.pace.is_long(now) {
+            (WANT_STANDING_BY, row.is_wanted_by_standby())
+        } else if self.wants_urgently(now) {
             (WANT_URGENTLY, row.is_wanted_urgently())
         } else {
             (WANT, row.wanted > 0)
@@ -269,7 +285,7 @@ impl Watch {
         self.fence = fence.unwrap_or(self.fence);
         self.holder = None;
         self.pace.own(now);
-        self.give_way = Some(now.after(GIVE_WAY));
+        self.give_way = Some(now.after(give_way(wanted)));
         self.next = now.after(self.pace.pause(false, now));
         true
     }
