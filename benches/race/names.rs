@@ -7,6 +7,8 @@ use crate::dice::Dice;
 pub enum Names {
     /// Each task has one name of its own.
     Own,
+    /// Each use is of a name that was never used.
+    Fresh,
     /// All tasks have the same name.
     One,
     /// Each task draws from its own part of the first so many names of a filled table.
@@ -17,6 +19,9 @@ pub enum Names {
 pub struct NameSource {
     names: Names,
     fixed: String,
+    /// Tells the names of this task from those of all other tasks and times.
+    series: u64,
+    used: u64,
     task: u64,
     tasks: u64,
     dice: Dice,
@@ -28,14 +33,17 @@ impl Names {
         let fixed = match self {
             Self::Own => format!("own-{process}-{task}"),
             Self::One => "one".to_owned(),
-            Self::Filled(_) => String::new(),
+            Self::Fresh | Self::Filled(_) => String::new(),
         };
+        let mut dice = Dice::new();
         NameSource {
             names: self,
             fixed,
+            series: dice.below(u64::MAX),
+            used: 0,
             task: task as u64,
             tasks: tasks as u64,
-            dice: Dice::new(),
+            dice,
         }
     }
 }
@@ -43,9 +51,16 @@ impl Names {
 impl NameSource {
     /// The name for the next operation.
     pub fn next(&mut self) -> &str {
-        if let Names::Filled(count) = self.names {
-            let draw = self.dice.below(count / self.tasks) * self.tasks + self.task;
-            self.fixed = format!("grow-{draw}");
+        match self.names {
+            Names::Filled(count) => {
+                let draw = self.dice.below(count / self.tasks) * self.tasks + self.task;
+                self.fixed = format!("grow-{draw}");
+            }
+            Names::Fresh => {
+                self.used += 1;
+                self.fixed = format!("new-{:x}-{}", self.series, self.used);
+            }
+            Names::Own | Names::One => {}
         }
         &self.fixed
     }

@@ -127,6 +127,7 @@ fn encode(contestant: &str, heat: &Heat) -> String {
     };
     let names = match heat.names {
         Names::One => "one",
+        Names::Fresh => "fresh",
         Names::Own | Names::Filled(_) => "own",
     };
     format!(
@@ -152,10 +153,10 @@ fn decode(line: &str) -> Option<(Entry, Heat)> {
             }
         }
     };
-    let names = if fields.next()? == "one" {
-        Names::One
-    } else {
-        Names::Own
+    let names = match fields.next()? {
+        "one" => Names::One,
+        "fresh" => Names::Fresh,
+        _ => Names::Own,
     };
     let mut heat = Heat::new(
         work,

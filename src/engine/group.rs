@@ -113,6 +113,7 @@ impl Group {
     pub(crate) fn go(&mut self, stage: Stage) {
         if stage != self.course.stage {
             self.course.tries = 0;
+            self.course.guessed = false;
         }
         self.course.stage = stage;
         self.course.locked |= stage == Stage::Row;

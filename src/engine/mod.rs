@@ -8,6 +8,7 @@ pub(crate) mod backoff;
 #[cfg(test)]
 mod cost;
 mod driven;
+mod fresh;
 mod gather;
 mod group;
 mod lane;

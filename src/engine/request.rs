@@ -153,6 +153,8 @@ pub(crate) struct Course {
     pub(crate) tries: u8,
     /// It has waited for its row or its stripe, and somebody held that.
     pub(crate) locked: bool,
+    /// Its row is taken to be missing, and nobody has looked.
+    pub(crate) guessed: bool,
     /// A packet passed over its row or its stripe, since somebody held that.
     pub(crate) passed_over: bool,
     /// It goes over the connection that is there for renewals whose lane does not answer.
@@ -165,6 +167,7 @@ impl Default for Course {
             stage: Stage::Try,
             tries: 0,
             locked: false,
+            guessed: false,
             passed_over: false,
             rescue: false,
         }
@@ -178,6 +181,7 @@ impl Course {
             stage: self.stage.max(other.stage),
             tries: self.tries.max(other.tries),
             locked: self.locked || other.locked,
+            guessed: self.guessed && other.guessed,
             passed_over: self.passed_over || other.passed_over,
             rescue: self.rescue && other.rescue,
         }

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::EngineOptions;
+use super::fresh::Fresh;
 use super::group::Group;
 use super::outage::{Outage, Over};
 use super::outcome::Outcome;
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pending: Arc<Pending>,
     /// By stripe: for how many more packets of its line requests go there at once.
     crowded: [AtomicU8; STRIPES as usize],
+    pub(super) fresh: Fresh,
     pub(super) pool: Arc<Pool>,
     pub(super) clock: ServerClock,
     pub(super) outage: Outage,
@@ -75,6 +77,7 @@ impl Shared {
             pending,
             crowded: [const { AtomicU8::new(0) }; STRIPES as usize],
             options,
+            fresh: Fresh::default(),
             pool: Arc::new(pool),
             clock: ServerClock::default(),
             outage: Outage::default(),
@@ -127,6 +130,11 @@ impl Shared {
             && (self.options.every_stripe || crowded.load(Ordering::Relaxed) > 0)
         {
             member.course.stage = Stage::Stripe { create: false };
+        } else if member.course.stage == Stage::Try
+            && member.request.may_stand_in_line()
+            && self.fresh.is_likely(&key)
+        {
+            (member.course.stage, member.course.guessed) = (Stage::Create, true);
         }
         let queue = self.queue(member.course, &key, member.request.second());
         queue.push(key, member);
@@ -162,11 +170,15 @@ impl Shared {
         let Some(row) = row else {
             return;
         };
+        let is_new = row.is_new(server_now);
+        if group.operation.creates() {
+            self.fresh.saw(&group.key, is_new);
+        }
         let others = match &group.operation {
             Operation::Once(_) => false,
             Operation::Acquire(_) if !row.granted => true,
-            // It had been taken to be missing, and was locked.
-            _ => group.course.stage.creates() && !row.is_new(server_now),
+            // It had been taken to be missing since it was not had, and was locked.
+            _ => group.course.stage.creates() && !group.course.guessed && !is_new,
         };
         if others {
             crowded.store(CROWDED, Ordering::Relaxed);

@@ -57,9 +57,10 @@ enum Growth {
 }
 
 /// The names of all scenarios, in the order of the table.
-pub const SCENARIOS: [&str; 11] = [
+pub const SCENARIOS: [&str; 12] = [
     "uncontended",
     "pairs",
+    "fresh",
     "hot_lock",
     "hot_counter",
     "headline",
@@ -108,6 +109,12 @@ pub fn cells(scenario: &'static str, quick: bool) -> Vec<Cell> {
             },
         )],
         "pairs" => of_tasks(PAIR, Names::Own),
+        "fresh" => [64, 1_024]
+            .map(|tasks| {
+                let (work, names) = (PAIR, Names::Fresh);
+                cell(String::new(), tasks, 1, Kind::OneProcess { work, names })
+            })
+            .to_vec(),
         "hot_lock" if quick => {
             vec![cell(
                 String::new(),
@@ -243,6 +250,17 @@ const QUICK: [&str; 7] = [
     "floor-round-trip",
 ];
 
+/// The contestants that a lock for each order is asked of.
+const FRESH: [&str; 7] = [
+    "tag-lock",
+    "tag-lock-every-stripe",
+    "article-v3",
+    "unique-insert",
+    "get-lock",
+    "redis",
+    "floor-commit",
+];
+
 /// The contestants whose many connections are looked at.
 const CONNECTIONS: [&str; 5] = [
     "tag-lock",
@@ -265,6 +283,10 @@ impl Cell {
             Kind::OneProcess {
                 names: Names::One, ..
             } => lock,
+            Kind::OneProcess {
+                names: Names::Fresh,
+                ..
+            } => FRESH.contains(&profile.name) && (kept || self.tasks == 64),
             Kind::OneProcess { .. } => profile.name != "floor-bulk" || self.tasks > 1,
             Kind::Processes { .. } | Kind::StalledClient => lock && kept,
             Kind::Connections { .. } => CONNECTIONS.contains(&profile.name),

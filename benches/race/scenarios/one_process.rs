@@ -1,4 +1,4 @@
-//! `uncontended`, `pairs`, `hot_lock`, `hot_counter`: tasks of one process.
+//! `uncontended`, `pairs`, `fresh`, `hot_lock`, `hot_counter`: tasks of one process.
 
 use crate::contestants::Result;
 use crate::contestants::roster::Entry;

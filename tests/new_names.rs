@@ -1,0 +1,56 @@
+//! A lock for each order: names that nobody has used before.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use support::TestDatabase;
+use tag_lock::LockClient;
+
+const NAMES: i64 = 64;
+
+/// How many batches the clients have sent.
+async fn batches(database: &TestDatabase) -> i64 {
+    const SENT: &str = "SELECT CAST(COALESCE(SUM(seq),0) AS SIGNED) FROM t_tag_lock_lane";
+    support::number(&mut database.connection().await, SENT).await
+}
+
+/// Takes a lock for each order, one after the other, and keeps them; how many batches that costs.
+async fn take(database: &TestDatabase, client: &LockClient, word: &str) -> i64 {
+    let before = batches(database).await;
+    let mut guards = Vec::new();
+    for number in 0..NAMES {
+        let lock = client.lock(&format!("{word}:{number}")).auto_renew(false);
+        guards.push(lock.acquire().await.unwrap());
+    }
+    let sent = batches(database).await - before;
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    sent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_keeps_meeting_new_names_creates_them_at_once() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let first = take(&database, &client, "order").await;
+    assert!(first > NAMES, "it had to find out");
+    let new = take(&database, &client, "invoice").await;
+    assert_eq!(new, NAMES, "one packet each");
+    // Those that are there by now are asked for as such.
+    let known = take(&database, &client, "order").await;
+    assert_eq!(known, NAMES);
+    // Of another client's names it learns soon that they are there.
+    let other = database.client().await;
+    for number in 0..NAMES {
+        let lock = other.lock(&format!("customer:{number}"));
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(take(&database, &client, "customer").await, NAMES);
+    database.remove().await;
+}
