@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::gather::{self, MAX_ROWS};
+use super::gather;
 use super::group::Group;
 use super::link::{Link, Numbered, Sent};
 use super::outcome::{Answer, Outcome};
@@ -184,7 +184,7 @@ impl Lane {
     fn limits(&self) -> Limits {
         let waits = self.waits != Waits::Never && !self.glance;
         Limits {
-            rows: MAX_ROWS,
+            rows: self.link.rows(),
             bytes: self.link.room(),
             waits,
         }

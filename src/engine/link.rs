@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::gather::MAX_ROWS;
 use super::pool::Connection;
+use super::record::Fit;
 use super::session::{Failure, no_answer};
 use super::shared::Shared;
 use crate::clock::Moment;
@@ -77,6 +79,9 @@ pub(super) struct Link {
     pub(super) cause: Option<Error>,
     /// The longest packet that the server takes, once it has said so.
     max_packet: Option<usize>,
+    /// Connections have TLS, as far as is known.
+    encrypted: bool,
+    fit: Fit,
 }
 
 impl Link {
@@ -89,6 +94,8 @@ impl Link {
             under_way: None,
             cause: None,
             max_packet: None,
+            encrypted: false,
+            fit: Fit::default(),
         }
     }
 
@@ -113,6 +120,15 @@ impl Link {
     /// How many bytes a packet may be estimated at.
     pub(super) fn room(&self) -> usize {
         self.max_packet.map_or(MAX_BYTES, room)
+    }
+
+    /// How many rows a packet may have.
+    pub(super) fn rows(&self) -> usize {
+        if self.encrypted {
+            self.fit.rows().min(MAX_ROWS)
+        } else {
+            MAX_ROWS
+        }
     }
 
     /// Somebody else of this client may need the connection.
@@ -140,6 +156,7 @@ impl Link {
             not_after,
         };
         let packet = packet::write(&batch, session.dialect, &mut session.prepared);
+        self.fit.sent(rows.len(), packet.sql.len());
         let sent = Moment::now();
         registration.last_used = sent;
         let numbered = Numbered {
@@ -307,6 +324,7 @@ impl Link {
         };
         session.limit = self.limit;
         self.max_packet = Some(session.max_packet);
+        self.encrypted = session.encrypted;
         if self.registration.is_none() {
             // Acknowledged before the first batch is sent.
             let id = Token::random();

@@ -23,6 +23,7 @@ mod pool;
 mod properties;
 mod queue;
 mod reader;
+mod record;
 pub(crate) mod request;
 mod server_clock;
 pub(crate) mod session;

@@ -26,6 +26,8 @@ pub(crate) struct Session {
     pub(crate) prepared: Prepared,
     /// How many connections the account may have; 0 if nothing limits them.
     pub(crate) account_limit: i64,
+    /// It has TLS.
+    pub(super) encrypted: bool,
     /// How long the server may take for one packet.
     pub(super) limit: Duration,
     /// It failed behind a COMMIT, and must be closed.
@@ -113,7 +115,13 @@ impl Session {
         let max_packet: u64 = who.try_get_unchecked(2)?;
         let account_limit = who.try_get_unchecked(3)?;
         let prepared_limit: u64 = who.try_get_unchecked(4)?;
-        within(limit, last_row(&mut connection, settings(dialect, commit))).await?;
+        let cipher = last_row(&mut connection, settings(dialect, commit));
+        let cipher = within(limit, cipher).await?;
+        let cipher = cipher.map(|row| row.try_get_unchecked::<Option<String>, _>(1));
+        let encrypted = cipher
+            .transpose()?
+            .flatten()
+            .is_some_and(|cipher| !cipher.is_empty());
         if let Dialect::MariaDb { sequences } = &mut dialect {
             *sequences = within(limit, has_sequences(&mut connection)).await?;
         }
@@ -132,6 +140,7 @@ impl Session {
             max_packet: usize::try_from(max_packet).unwrap_or(usize::MAX),
             prepared: Prepared::of_server(prepared_limit),
             account_limit,
+            encrypted,
             limit,
             spent: false,
             id: SessionId { number, address },

@@ -41,6 +41,8 @@ pub(crate) fn kill(number: u64) -> String {
 /// - MySQL's hypergraph optimizer, where somebody has switched it on: it may scan a table in place of looking up each row,
 ///   and so lock rows that nobody named.
 /// - `net_write_timeout`: a client that does not read holds nothing for long.
+///
+/// The last statement asks which cipher the session has: none without TLS.
 pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
     let autocommit = match commit {
         Commit::Explicit => 0,
@@ -63,6 +65,7 @@ pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
              'hypergraph_optimizer=off',@@optimizer_switch)",
         );
     }
+    sql.push_str(";SHOW SESSION STATUS LIKE 'Ssl_cipher'");
     sql
 }
 

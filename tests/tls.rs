@@ -1,0 +1,152 @@
+//! Over TLS a packet is one record: the kernel keeps back what comes behind the first until the server has acknowledged that, which takes
+//! it 40 ms (src/engine/record.rs).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::join_all;
+use support::TestDatabase;
+use tag_lock::{Error, LockClient};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+
+/// More than fit into a record.
+const TASKS: usize = 256;
+const ROUNDS: usize = 20;
+
+/// What a client asks for before TLS begins, with its head.
+const TLS_REQUEST: usize = 36;
+/// The kind of a record with data, and the length of a record's head.
+const DATA: u8 = 23;
+const HEAD: usize = 5;
+/// So many answers belong to the making of a connection.
+const CONNECTING: u64 = 12;
+
+/// What went to the server.
+#[derive(Default)]
+struct Seen {
+    packets: AtomicU64,
+    /// Those of more than one record.
+    long: AtomicU64,
+}
+
+/// One connection: answers of the server, and records since the last one.
+#[derive(Default)]
+struct Wire {
+    answers: AtomicU64,
+    records: AtomicU64,
+}
+
+async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut each: impl FnMut(&[u8])) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        each(&buffer[..length]);
+        if to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Forwards connections to a server, and looks at the records.
+async fn watch(server: String, seen: Arc<Seen>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let upstream = TcpStream::connect(&server).await.unwrap();
+            for socket in [&client, &upstream] {
+                socket.set_nodelay(true).unwrap();
+            }
+            let (from_client, to_client) = client.into_split();
+            let (from_server, to_server) = upstream.into_split();
+            let wire = Arc::new(Wire::default());
+            let (there, back) = (Arc::clone(&wire), wire);
+            let seen = Arc::clone(&seen);
+            let mut bytes = Vec::new();
+            let mut skipped = 0;
+            tokio::spawn(forward(from_client, to_server, move |more| {
+                let rest = TLS_REQUEST - skipped;
+                let skip = rest.min(more.len());
+                skipped += skip;
+                bytes.extend_from_slice(&more[skip..]);
+                while let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEAD>() {
+                    let end = HEAD + usize::from(u16::from_be_bytes([high, low]));
+                    if bytes.len() < end {
+                        break;
+                    }
+                    bytes.drain(..end);
+                    if kind != DATA || there.answers.load(Ordering::SeqCst) < CONNECTING {
+                        continue;
+                    }
+                    match there.records.fetch_add(1, Ordering::SeqCst) {
+                        0 => seen.packets.fetch_add(1, Ordering::SeqCst),
+                        1 => seen.long.fetch_add(1, Ordering::SeqCst),
+                        _ => 0,
+                    };
+                }
+            }));
+            tokio::spawn(forward(from_server, to_client, move |_| {
+                back.answers.fetch_add(1, Ordering::SeqCst);
+                back.records.store(0, Ordering::SeqCst);
+            }));
+        }
+    });
+    port
+}
+
+async fn load(client: &LockClient) {
+    join_all((0..TASKS).map(async |task| {
+        for _ in 0..ROUNDS {
+            let guard = client.lock(&format!("order:{task}")).acquire().await;
+            guard.unwrap().release().await.unwrap();
+        }
+    }))
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_packet_is_one_record() {
+    let database = TestDatabase::new().await;
+    let cipher = sqlx::query_as::<_, (String, String)>("SHOW SESSION STATUS LIKE 'Ssl_cipher'");
+    let (_, cipher) = cipher
+        .fetch_one(&mut database.connection().await)
+        .await
+        .unwrap();
+    let (head, rest) = database.url.split_once('@').unwrap();
+    let (server, name) = rest.split_once('/').unwrap();
+    let seen = Arc::new(Seen::default());
+    let port = watch(server.to_owned(), Arc::clone(&seen)).await;
+    let url = format!("{head}@127.0.0.1:{port}/{name}?ssl-mode=REQUIRED");
+    let client = support::patient(&url).connect().await;
+    if cipher.is_empty() {
+        // This server has no TLS, and says so.
+        assert!(
+            matches!(client, Err(Error::Unreachable { .. })),
+            "{client:?}"
+        );
+        database.remove().await;
+        return;
+    }
+    let client = client.unwrap();
+    load(&client).await;
+    seen.packets.store(0, Ordering::SeqCst);
+    seen.long.store(0, Ordering::SeqCst);
+    load(&client).await;
+    let (packets, long) = (
+        seen.packets.load(Ordering::SeqCst),
+        seen.long.load(Ordering::SeqCst),
+    );
+    println!("{packets} packets, {long} of more than one record; {cipher}");
+    assert!(packets > 0 && long * 20 < packets, "{long} of {packets}");
+    client.close(tag_lock::AtClose::Release).await;
+    database.remove().await;
+}
