@@ -131,12 +131,12 @@ impl Inner {
         let info = match (look, why) {
             (Ok(Ok(info)), _) => info,
             (_, InVain::Held) => None,
-            (Ok(Err(error)), InVain::NoNews) => return error,
-            (Err(_), InVain::NoNews) => return Error::no_answer(),
+            (Ok(Err(error)), _) => return error,
+            (Err(_), _) => return Error::no_answer(),
         };
         let info = info.filter(|info| info.state != LockState::Free);
-        if info.is_none() && why == InVain::NoNews {
-            // Nobody was seen to hold it: the answer to the question did not come in time.
+        if info.is_none() && why == InVain::NoAnswer {
+            // Nobody was seen to hold it.
             return Error::no_answer();
         }
         Error::Timeout {

@@ -7,8 +7,8 @@ use crate::sql::row::RowKey;
 
 /// How many names are known to be there; one takes the place of another.
 const KNOWN: usize = 4_096;
-/// Each name counts as much as so many before it, of 256.
-const WEIGHT: u8 = 32;
+/// One name moves the share by one part in so many of what is left.
+const STEP: u8 = 8;
 
 /// What was seen of names.
 pub(super) struct Fresh {
@@ -53,9 +53,9 @@ impl Fresh {
         }
         let next = |share: u8| {
             Some(if new {
-                share + (u8::MAX - share) / (u8::MAX / WEIGHT)
+                share + (u8::MAX - share) / STEP
             } else {
-                share - share / (u8::MAX / WEIGHT)
+                share - share / STEP
             })
         };
         let _ = self

@@ -184,7 +184,7 @@ impl Lane {
     fn limits(&self) -> Limits {
         let waits = self.waits != Waits::Never && !self.glance;
         Limits {
-            rows: self.link.rows(),
+            rows: self.link.rows(self.queue.filling().0),
             bytes: self.link.room(),
             waits,
         }
@@ -417,6 +417,11 @@ impl Lane {
         let passed_over = row.is_none() && case.stage != Stage::Try;
         match next(case) {
             Next::Answer(outcome) => self.shared.answer(group, &outcome, sent, false),
+            Next::Go(_) if group.course.guessed => {
+                // It was its first attempt.
+                group.course.guessed = false;
+                self.shared.put([group], Some(self.waits));
+            }
             Next::Go(stage) => {
                 group.go(stage);
                 group.course.passed_over |= passed_over;

@@ -122,10 +122,10 @@ impl Link {
         self.max_packet.map_or(MAX_BYTES, room)
     }
 
-    /// How many rows a packet may have.
-    pub(super) fn rows(&self) -> usize {
+    /// How many rows the next packet may have, where so many wait.
+    pub(super) fn rows(&self, waiting: usize) -> usize {
         if self.encrypted {
-            self.fit.rows().min(MAX_ROWS)
+            self.fit.most(waiting).min(MAX_ROWS)
         } else {
             MAX_ROWS
         }
@@ -156,7 +156,8 @@ impl Link {
             not_after,
         };
         let packet = packet::write(&batch, session.dialect, &mut session.prepared);
-        self.fit.sent(rows.len(), packet.sql.len());
+        let bytes = packet.sql.len();
+        self.fit.sent(rows.len(), bytes);
         let sent = Moment::now();
         registration.last_used = sent;
         let numbered = Numbered {
@@ -174,7 +175,9 @@ impl Link {
                     self.session = None;
                 }
                 self.cause = None;
-                telemetry::batch(rows.len(), Moment::now().since(sent));
+                let took = Moment::now().since(sent);
+                self.fit.answered(bytes, took);
+                telemetry::batch(rows.len(), took);
                 // It was committed; if the text cannot be read, what it did stands in the rows.
                 let Some(reply) = text.and_then(|text| Reply::decode(&text, rows.len())) else {
                     return unknown;

@@ -4,32 +4,67 @@
 //! the server has acknowledged the first, which Linux does after 40 ms
 //! (<https://github.com/launchbadge/sqlx/issues/4335>, mended there and not released). So a connection with TLS carries smaller packets.
 
+use std::time::Duration;
+
 /// The most bytes of a record (RFC 8446, section 5.1), without the head of a packet (4) and its command (1).
 const RECORD: usize = (1 << 14) - 5;
+/// About what a packet has beside its rows, at the least and at the most.
+const REST: (usize, usize) = (1_500, 3_500);
+/// How long the kernel keeps the second record back.
+const PAUSE: Duration = Duration::from_millis(40);
 /// As long as nothing is known of how long the rows are.
-const FIRST: usize = 32;
+const FIRST: usize = 256;
 
-/// How many rows fit, as far as the packets before tell.
+/// How long the rows of a batch are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fit(usize);
+pub(super) struct Fit {
+    /// Bytes of a row: as many as in the packet, of the last ones, that had the longest. Acquires are longer than releases, and come in turns with them.
+    row: usize,
+    /// How long the last packet of one record took.
+    took: Duration,
+}
 
 impl Default for Fit {
     fn default() -> Self {
-        Self(FIRST)
+        Self {
+            row: FIRST,
+            took: Duration::ZERO,
+        }
     }
 }
 
 impl Fit {
-    pub(super) fn rows(self) -> usize {
-        self.0
+    /// How many rows fit into a record.
+    fn rows(self) -> usize {
+        ((RECORD - REST.1) / self.row).max(1)
     }
 
-    /// A packet of so many rows had so many bytes. One of fewer rows than there is room for says nothing, unless it was too long.
-    pub(super) fn sent(&mut self, rows: usize, bytes: usize) {
-        if bytes > RECORD || rows >= self.0 {
-            // A tenth remains for rows that are longer.
-            self.0 = (rows * (RECORD / 10 * 9) / bytes.max(1)).max(1);
+    /// The most rows of the next packet where so many wait. If packets of one record took longer for them than the pause, one packet
+    /// has them all.
+    pub(super) fn most(self, waiting: usize) -> usize {
+        let packets = u32::try_from(waiting / self.rows()).unwrap_or(u32::MAX);
+        if self.took.saturating_mul(packets) > PAUSE {
+            usize::MAX
+        } else {
+            self.rows()
         }
+    }
+
+    /// A packet of so many bytes took so long.
+    pub(super) fn answered(&mut self, bytes: usize, took: Duration) {
+        if bytes <= RECORD {
+            self.took = took;
+        }
+    }
+
+    /// A packet of so many rows had so many bytes.
+    pub(super) fn sent(&mut self, rows: usize, bytes: usize) {
+        let row = bytes.saturating_sub(REST.0) / rows.max(1);
+        if rows < self.rows() / 4 && bytes <= RECORD {
+            // What it has beside its rows is too much of it.
+            return;
+        }
+        self.row = row.max(self.row - self.row / 64).max(1);
     }
 }
 
@@ -37,38 +72,53 @@ impl Fit {
 mod tests {
     use super::*;
 
+    #[test]
+    fn many_go_at_once_where_that_is_faster() {
+        let mut fit = Fit::default();
+        let few = fit.rows();
+        fit.answered(10_000, PAUSE / 8);
+        assert_eq!(fit.most(few * 4), few);
+        assert!(fit.most(few * 20) > few * 20);
+        fit.answered(10_000, PAUSE / 80);
+        assert_eq!(fit.most(few * 20), few);
+    }
+
     /// The longest packets, each with as many rows as fit, whose rows are `row` bytes long.
-    fn packets(fit: &mut Fit, row: usize) -> Vec<usize> {
-        let mut sent = Vec::new();
-        for _ in 0..20 {
-            let bytes = 2_000 + fit.rows() * row;
+    fn packets(fit: &mut Fit, rows: impl Iterator<Item = usize>) -> Vec<usize> {
+        rows.map(|row| {
+            let bytes = 2_500 + fit.rows() * row;
             fit.sent(fit.rows(), bytes);
-            sent.push(bytes);
-        }
-        sent
+            bytes
+        })
+        .collect()
     }
 
     #[test]
     fn packets_fill_a_record_and_do_not_exceed_it() {
-        for row in [40, 250, 3_000] {
-            let last = packets(&mut Fit::default(), row)[19];
+        for row in [100, 250, 3_000] {
+            let sent = packets(&mut Fit::default(), (0..500).map(|_| row));
+            let (begin, settled) = sent.split_at(1);
             assert!(
-                last <= RECORD && last + 2 * row > RECORD / 2,
-                "{row}: {last}"
+                settled.iter().all(|bytes| *bytes <= RECORD),
+                "{row}: {begin:?}"
             );
+            assert!(settled[498] + 2 * row > RECORD / 2, "{row}: {settled:?}");
         }
     }
 
     #[test]
-    fn small_packets_say_nothing_and_longer_rows_are_met_once() {
+    fn packets_of_short_rows_between_those_of_long_ones_say_nothing() {
+        let rows = (0..500).map(|number| [300, 120][number % 2]);
+        let sent = packets(&mut Fit::default(), rows);
+        assert!(sent[1..].iter().all(|bytes| *bytes <= RECORD), "{sent:?}");
+    }
+
+    #[test]
+    fn small_packets_say_nothing_and_one_row_is_sent_whatever_its_length() {
         let mut fit = Fit::default();
-        packets(&mut fit, 250);
         let before = fit.rows();
-        fit.sent(1, 2_200);
+        fit.sent(1, 2_900);
         assert_eq!(fit.rows(), before);
-        let after = packets(&mut fit, 1_000);
-        assert!(after[1..].iter().all(|bytes| *bytes <= RECORD), "{after:?}");
-        // One row that is longer than a record is sent all the same.
         fit.sent(1, 1 << 20);
         assert_eq!(fit.rows(), 1);
     }

@@ -181,7 +181,7 @@ impl Course {
             stage: self.stage.max(other.stage),
             tries: self.tries.max(other.tries),
             locked: self.locked || other.locked,
-            guessed: self.guessed && other.guessed,
+            guessed: self.guessed || other.guessed,
             passed_over: self.passed_over || other.passed_over,
             rescue: self.rescue && other.rescue,
         }

@@ -171,7 +171,8 @@ impl Shared {
             return;
         };
         let is_new = row.is_new(server_now);
-        if group.operation.creates() {
+        // Of the others it does not say what it was before.
+        if matches!(group.operation, Operation::Acquire(_) | Operation::Count(_)) {
             self.fresh.saw(&group.key, is_new);
         }
         let others = match &group.operation {

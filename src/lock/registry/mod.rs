@@ -39,7 +39,7 @@ use crate::sql::operation::{Acquire, Operation, Want};
 use crate::sql::reply::{ACTIVE, RowState};
 use crate::sql::row::RowKey;
 use crate::telemetry;
-use crate::timing::ANSWER;
+use crate::timing::{ANSWER, LOCK_WAIT};
 use crate::token::Token;
 
 /// What became of an acquire that was not granted.
@@ -49,6 +49,8 @@ pub(crate) enum InVain {
     Held,
     /// The wait is over, and nothing was heard of the lock for a while.
     NoNews,
+    /// The wait is over, and its question was not answered.
+    NoAnswer,
 }
 
 /// The locks of one client.
@@ -291,10 +293,16 @@ impl Locks {
 
     /// Says in the row that this process waits for so long, so that its holder does not keep it in memory.
     pub(crate) fn want(&self, name: &Name, wait: Duration) {
+        // What is taken back later than this does no more good than its own end.
+        let most = if wait.is_zero() {
+            LOCK_WAIT
+        } else {
+            Duration::MAX
+        };
         self.engine.submit(
             RowKey::lock(name.clone()),
             Request::Operation(Operation::Want(Want { wait: micros(wait) })),
-            Moment::now().after(self.engine.request_limit()),
+            Moment::now().after(self.engine.request_limit().min(most)),
             // If it fails, the wait is longer, and no less safe.
             Reply::client(drop),
         );
@@ -396,7 +404,7 @@ impl Ticket<'_> {
             Wait::Not => Err(Error::OutcomeUnknown {
                 name: self.name.to_string(),
             }),
-            _ => Ok(Err(InVain::NoNews)),
+            _ => Ok(Err(InVain::NoAnswer)),
         }
     }
 

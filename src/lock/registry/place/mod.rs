@@ -34,7 +34,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
-use crate::timing::{LOCK_WAIT, SLICE};
+use crate::timing::{LOCK_WAIT, SLICE, WANT};
 
 #[derive(Debug)]
 pub(crate) enum State {
@@ -306,7 +306,11 @@ impl Place {
         if !matches!(self.state, State::Watching) {
             return;
         }
-        self.watch.looked(row, now);
+        let soon = now.after(WANT);
+        let patient = self
+            .queue
+            .all(|waiter| waiter.until.is_none_or(|until| until > soon));
+        self.watch.looked(row, patient, now);
         let held = row.filter(|row| !row.is_free());
         if held.is_some() {
             self.queue.refuse_once();

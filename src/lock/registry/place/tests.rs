@@ -490,9 +490,19 @@ fn who_is_far_away_and_has_waited_for_long_goes_before_those_nearby() {
 /// Who has waited for long for a lock that stays as it is looks seldom, once all know; and goes first when it is free.
 #[test]
 fn who_stands_by_looks_once_a_second() {
+    // Whether others waited already says nothing about whose wish stands in the row later.
+    for wanted in [0, micros(WANT)] {
+        stands_by(wanted);
+    }
+}
+
+fn stands_by(wanted: i64) {
     let mut scene = Scene::new();
     let waiting = scene.wait(None);
-    scene.refused(&held(7, 0));
+    scene.refused(&RowState {
+        wanted,
+        ..held(7, 0)
+    });
     scene.asked();
     let began = scene.now;
     let mut row = held(7, OTHER);
@@ -524,6 +534,14 @@ fn who_stands_by_looks_once_a_second() {
     };
     scene.actions.clear();
     scene.looked(&free(LOOK_STANDING_BY));
+    if wanted > 0 {
+        // It came later than another one, and is courteous for a moment.
+        assert_eq!(scene.asked(), []);
+        let next = scene.place.next_look().expect("it watches");
+        assert!(next.since(scene.now) < LOOK / 2);
+        scene.now = next;
+        scene.looked(&free(LOOK_STANDING_BY + LOOK));
+    }
     assert_eq!(scene.asked(), [(None, None)]);
     // One that has waited for a moment only lets it go first, for so long as it takes.
     let mut newer = Scene::new();

@@ -61,6 +61,10 @@ impl Queue {
         self.0.front()
     }
 
+    pub(super) fn all(&self, which: impl Fn(&Waiter) -> bool) -> bool {
+        self.0.iter().all(which)
+    }
+
     pub(super) fn is_first(&self, id: u64) -> bool {
         self.first().is_some_and(|first| first.id == id)
     }

@@ -54,8 +54,10 @@ pub(crate) struct Watch {
     waits_since: Option<Moment>,
     /// The last row that was seen is wanted urgently, by others.
     behind: bool,
-    /// Nothing has changed for long, and the others know that we look seldom.
+    /// Nothing has changed for long, or had when the lock became free.
     stands_by: bool,
+    /// The next look is a second away.
+    seldom: bool,
     /// Whose token the row has, as far as it was seen since it moved: a client, or an owner.
     holder: Option<u32>,
     /// This owner seemed to hold it, asked, and was refused, while this was the row's fence.
@@ -83,6 +85,7 @@ impl Watch {
             waits_since: None,
             behind: false,
             stands_by: false,
+            seldom: false,
             holder: None,
             not_entered: None,
             next: now,
@@ -103,6 +106,7 @@ impl Watch {
         self.seen = Some(now);
         self.pace.own(now);
         self.give_way = None;
+        self.stands_by = false;
         // The grant has answered our wish too.
         self.wanted = now;
         self.waits_since = None;
@@ -113,7 +117,7 @@ impl Watch {
     pub(super) fn refused(&mut self, row: Option<&RowState>, asking: Asking, now: Moment) {
         self.seen = Some(now);
         self.waits_since.get_or_insert(now);
-        self.note(row, now);
+        self.note(row, false, now);
         let Some(row) = row else { return };
         if asking == Asking::New && row.wanted > 0 {
             self.rotation.came_later();
@@ -124,14 +128,14 @@ impl Watch {
         }
     }
 
-    /// The watcher looked at the row.
-    pub(super) fn looked(&mut self, row: Option<&RowState>, now: Moment) {
+    /// The watcher looked at the row. `patient`: nobody's time is over soon.
+    pub(super) fn looked(&mut self, row: Option<&RowState>, patient: bool, now: Moment) {
         self.seen = Some(now);
         self.asked = 0;
         if let Some(row) = row {
             self.rotation.saw(row.client, now);
         }
-        self.note(row, now);
+        self.note(row, patient, now);
         self.holder = row.filter(|row| !row.is_free()).map(|row| row.client);
         if self.give_way.is_some_and(|until| until <= now) {
             self.give_way = None;
@@ -155,12 +159,18 @@ impl Watch {
     }
 
     /// Takes in what the row shows, and sets the time of the next look.
-    fn note(&mut self, row: Option<&RowState>, now: Moment) {
+    fn note(&mut self, row: Option<&RowState>, patient: bool, now: Moment) {
         if let Some(row) = row {
-            let ours = self.wants_urgently(now) || self.pace.is_long(now);
-            self.behind = row.is_wanted_urgently() && !ours;
             let moved = row.fence != self.fence;
             self.pace.saw(!row.is_free(), moved, now);
+            if !row.is_free() {
+                self.stands_by = self.pace.is_long(now);
+            }
+            self.behind = if row.is_wanted_by_standby() {
+                !self.stands_by
+            } else {
+                row.is_wanted_urgently() && !self.stands_by && !self.wants_urgently(now)
+            };
             if moved {
                 self.fence = row.fence;
                 self.holder = None;
@@ -168,13 +178,15 @@ impl Watch {
                 self.unanswered.times = 0;
             }
         }
-        self.stands_by = self.pace.is_long(now) && row.is_some_and(RowState::is_wanted_by_standby);
+        // The others know, and nobody's time is over soon.
+        let known = row.is_some_and(|row| !row.is_free() && row.is_wanted_by_standby());
+        self.seldom = self.stands_by && known && patient;
         let mut pause = self.pace.pause(self.rotation.is_next(), now);
         if let Some(distance) = self.far {
             // One question falls into the time for which others give way.
             pause = pause.min(GIVE_WAY.saturating_sub(distance));
         }
-        self.next = if self.stands_by {
+        self.next = if self.seldom {
             // All names at once.
             now.after(LOOK_STANDING_BY).rounded_down(LOOK_STANDING_BY)
         } else {
@@ -191,7 +203,7 @@ impl Watch {
     pub(super) fn asks_instead(&mut self, distance: Duration) -> bool {
         self.far = (distance >= FAR).then_some(distance);
         self.asked = self.asked.saturating_add(1);
-        self.far.is_some() && self.asked <= LOOK_SELDOM && !self.behind && !self.stands_by
+        self.far.is_some() && self.asked <= LOOK_SELDOM && !self.behind && !self.seldom
     }
 
     /// The lock was seen a moment ago.
@@ -236,8 +248,10 @@ impl Watch {
 
     /// For how long to say that we wait, if the others do not know, or have forgotten.
     pub(super) fn wish(&mut self, row: &RowState, now: Moment) -> Option<Duration> {
-        let (wait, known) = if self.pace.is_long(now) {
-            (WANT_STANDING_BY, row.is_wanted_by_standby())
+        let (wait, known) = if self.stands_by {
+            // It is renewed before the others take it for another one.
+            let left = from_micros(row.wanted);
+            (WANT_STANDING_BY, left > WANT_STANDING_BY / 2)
         } else if self.wants_urgently(now) {
             (WANT_URGENTLY, row.is_wanted_urgently())
         } else {
@@ -254,6 +268,7 @@ impl Watch {
 
     /// Nobody waits any more. Whether the others think so.
     pub(super) fn take_back(&mut self, now: Moment) -> bool {
+        self.stands_by = false;
         let known = self.wanted > now;
         self.wanted = now;
         self.waits_since = None;
