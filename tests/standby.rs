@@ -45,12 +45,12 @@ async fn a_standby_asks_once_a_second_and_goes_first() {
     let (began, before) = (Instant::now(), selects(&database).await);
     tokio::time::sleep(Duration::from_secs(5)).await;
     let asked = selects(&database).await - before;
-    let seconds = began.elapsed().as_secs_f64();
+    let seconds = began.elapsed().as_secs();
     println!(
         "{asked} SELECTs in {seconds:.1} s for {} names",
         NAMES.len()
     );
-    assert!(asked as f64 <= seconds + 3.0, "{asked} in {seconds} s");
+    assert!(asked <= seconds + 4, "{asked} in {seconds} s");
     let lateness = Lateness::watch();
     let released = Instant::now();
     for guard in held {
