@@ -52,9 +52,12 @@ impl Fit {
 
     /// A packet of so many bytes took so long.
     pub(super) fn answered(&mut self, bytes: usize, took: Duration) {
-        if bytes <= RECORD {
-            self.took = took;
-        }
+        self.took = if bytes <= RECORD {
+            took
+        } else {
+            // How long it would be now is not known. A disk that was slow for a moment is forgotten.
+            self.took - self.took / 8
+        };
     }
 
     /// A packet of so many rows had so many bytes.
@@ -81,6 +84,20 @@ mod tests {
         assert!(fit.most(few * 20) > few * 20);
         fit.answered(10_000, PAUSE / 80);
         assert_eq!(fit.most(few * 20), few);
+    }
+
+    #[test]
+    fn a_disk_that_was_slow_for_a_moment_is_forgotten() {
+        let mut fit = Fit::default();
+        let few = fit.rows();
+        fit.answered(10_000, PAUSE);
+        let long = (0..100).filter(|_| {
+            let is_long = fit.most(few * 3) > few;
+            fit.answered(if is_long { 50_000 } else { 10_000 }, PAUSE / 20);
+            is_long
+        });
+        let long = long.count();
+        assert!((1..20).contains(&long), "{long}");
     }
 
     /// The longest packets, each with as many rows as fit, whose rows are `row` bytes long.
