@@ -14,6 +14,8 @@
 //!
 //! An answer is believed only if the row explains it: see [`Change`]. Each call sets the connection's `LAST_INSERT_ID()`.
 
+use std::time::Duration;
+
 use futures_util::TryStreamExt;
 use sqlx::mysql::{MySqlConnection, MySqlQueryResult, MySqlRow};
 use sqlx::{AssertSqlSafe, Either, Row};
@@ -28,6 +30,7 @@ use crate::lock::registry::InVain;
 use crate::lock::{LeaseView, LockGuard};
 use crate::name::Name;
 use crate::sql::operation::{Operation, Touch};
+use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
 use crate::sql::server_error::{
     CHECKREAD, DEADLOCK, ERROR_DURING_COMMIT, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, NO_SUCH_SAVEPOINT,
@@ -35,7 +38,7 @@ use crate::sql::server_error::{
     code_of,
 };
 use crate::sql::transaction::{self, Change, Packet, RESTORE, Verdict};
-use crate::timing::WANT;
+use crate::timing::{WANT, WANT_AGAIN};
 use crate::touched::YOUNG;
 
 /// A lock that belongs to the caller's transaction: its commit, its rollback, or the end of its
@@ -227,7 +230,8 @@ impl LockClient {
         let key = RowKey::lock(Name::new(name)?);
         let dialect = self.inner().engine.dialect().await?;
         self.inner().touch(&key).await?;
-        if !self.inner().is_free(&key, true).await? {
+        let row = self.inner().look(&key).await?;
+        if row.is_some_and(|row| !row.admits(false)) {
             return Ok(None);
         }
         match self
@@ -267,9 +271,8 @@ impl Inner {
         }
     }
 
-    /// Whether no lease holds the lock; if it `gives_way`, also whether nobody has waited for it when it became free a moment ago. To
-    /// an urgent wish everybody gives way.
-    async fn is_free(&self, key: &RowKey, gives_way: bool) -> Result<bool, Error> {
+    /// The lock's row as it is.
+    async fn look(&self, key: &RowKey) -> Result<Option<RowState>, Error> {
         let seen = self.engine.look(vec![key.clone()]).await?;
         let row = seen.first().copied().flatten();
         if row.is_none() {
@@ -277,29 +280,29 @@ impl Inner {
             self.touched.forget(key);
             self.touch(key).await?;
         }
-        Ok(row.as_ref().is_none_or(|row| {
-            let gives_way = gives_way || row.is_wanted_urgently();
-            row.is_free() && !(gives_way && row.is_promised())
-        }))
+        Ok(row)
     }
 
     async fn wait_until_free(&self, key: &RowKey) -> Result<(), Error> {
         let end = Moment::now().after(self.engine.request_limit());
-        let mut pause = std::time::Duration::from_millis(1);
-        let mut wanted = Moment::now();
+        let mut pause = Duration::from_millis(1);
+        let mut told: Option<Moment> = None;
         let mut waits = false;
-        while !self.is_free(key, !waits).await? {
+        while let Some(row) = self.look(key).await?
+            && !row.admits(waits)
+        {
             waits = true;
             if end.has_passed() {
                 return Err(self.timed_out(&key.name, InVain::Held).await);
             }
-            // So that a process whose tasks pass the lock on in memory lets it go.
-            if wanted.has_passed() {
-                wanted = Moment::now().after(WANT);
+            // So that a process whose tasks pass the lock on in memory lets it go. A grant to somebody else answers the wish.
+            let again = told.is_none_or(|told| told.after(WANT_AGAIN).has_passed());
+            if row.wanted == 0 && again {
+                told = Some(Moment::now());
                 self.locks.want(&key.name, WANT);
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(std::time::Duration::from_millis(50));
+            pause = (pause * 2).min(Duration::from_millis(50));
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use sqlx::Row;
-use support::{TestDatabase, eventually};
+use support::TestDatabase;
 use tag_lock::{AtClose, Error, LockClient, LockState};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -142,139 +142,6 @@ async fn renewal_outlives_the_ttl() {
     assert!(is_taken(&b, "job").await && is_taken(&b, "extended").await);
     guard.release().await.unwrap();
     extended.release().await.unwrap();
-    database.remove().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wait_in_vain_names_the_holder() {
-    let database = TestDatabase::new().await;
-    let a = named_client(&database, "host-a/1").await;
-    let b = named_client(&database, "host-b/2").await;
-    let request = a.lock("job").ttl(HOUR).description("nightly report");
-    let guard = request.acquire().await.unwrap();
-    for wait in [Duration::ZERO, Duration::from_millis(50)] {
-        let error = loop {
-            let start = Instant::now();
-            let error = b.lock("job").wait(wait).acquire().await.unwrap_err();
-            // Questions are given up after a second: so late a server is asked again.
-            let late = start.elapsed() >= wait + Duration::from_secs(1);
-            if !late
-                || matches!(
-                    error,
-                    Error::Timeout {
-                        holder: Some(_),
-                        ..
-                    }
-                )
-            {
-                break error;
-            }
-        };
-        let message = error.to_string();
-        let Error::Timeout {
-            name,
-            holder,
-            remaining,
-        } = error
-        else {
-            panic!("{error:?}")
-        };
-        assert_eq!(name, "job");
-        assert_eq!(holder.as_deref(), Some("host-a/1 (nightly report)"));
-        assert!(remaining.is_some_and(|left| left > HOUR / 2 && left <= HOUR));
-        assert!(message.contains("host-a/1 (nightly report)"), "{message}");
-    }
-    guard.release().await.unwrap();
-    // No trace of those who gave up.
-    eventually("the wish is taken back", async || {
-        !is_wanted(&database).await
-    })
-    .await;
-    drop(b.lock("job").try_acquire().await.unwrap().unwrap());
-    database.remove().await;
-}
-
-/// Until when somebody wants the lock `job`, in microseconds since 1970 on the server; and that clock.
-async fn wanted_until(database: &TestDatabase) -> (i64, i64) {
-    const TIMES: &str = "SELECT TIMESTAMPDIFF(MICROSECOND,'1970-01-01',wanted_until), \
-                         TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6)) \
-                         FROM t_tag_lock WHERE lock_name='job' AND kind=1";
-    let mut connection = database.connection().await;
-    let row = sqlx::query(TIMES).fetch_one(&mut connection).await.unwrap();
-    (row.get(0), row.get(1))
-}
-
-async fn is_wanted(database: &TestDatabase) -> bool {
-    let (until, now) = wanted_until(database).await;
-    until > now
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_gives_up_while_a_transaction_has_the_row_takes_its_wish_back() {
-    let database = TestDatabase::new().await;
-    let (a, b) = (database.client().await, database.client().await);
-    let guard = a.lock("job").ttl(HOUR).acquire().await.unwrap();
-    // A machine that takes longer for a few packets shows nothing.
-    while !takes_its_wish_back(&database, &b).await {}
-    guard.release().await.unwrap();
-    database.remove().await;
-}
-
-/// Whether it was soon enough to be seen.
-async fn takes_its_wish_back(database: &TestDatabase, b: &LockClient) -> bool {
-    let waiting = tokio::spawn(b.lock("job").acquire());
-    eventually("a wish", async || is_wanted(database).await).await;
-    let mut application = database.connection().await;
-    support::run(
-        &mut application,
-        "BEGIN; SELECT * FROM t_tag_lock WHERE lock_name='job' AND kind=1 AND slot=0 FOR UPDATE",
-    )
-    .await;
-    let (until, _) = wanted_until(database).await;
-    let began = Instant::now();
-    waiting.abort();
-    assert!(waiting.await.is_err());
-    // What b sends now finds the row locked: these go behind it.
-    for name in ["other", "another"] {
-        b.lock(name)
-            .acquire()
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
-    }
-    support::run(&mut application, "COMMIT").await;
-    let late = began.elapsed() > Duration::from_secs(1);
-    eventually("the wish is over", async || !is_wanted(database).await).await;
-    let (end, _) = wanted_until(database).await;
-    assert!(
-        late || end < until,
-        "it was not taken back, but ended by itself"
-    );
-    end < until
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wait_behind_a_transaction_times_out() {
-    let database = TestDatabase::new().await;
-    let client = database.client().await;
-    client
-        .lock("job")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    let mut application = database.connection().await;
-    let mut transaction = sqlx::Connection::begin(&mut application).await.unwrap();
-    client.lock_in(&mut transaction, "job").await.unwrap();
-    // Long enough to stand in line at the row: nothing is heard of the lock meanwhile, and it is not held by a lease.
-    let wait = Duration::from_secs(4);
-    let error = client.lock("job").wait(wait).acquire().await.unwrap_err();
-    assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
-    transaction.rollback().await.unwrap();
     database.remove().await;
 }
 

@@ -55,8 +55,15 @@ impl RowState {
     }
 
     /// Whether somebody waited when the lock became free, a moment ago: he has it next.
-    pub(crate) fn is_promised(&self) -> bool {
+    fn is_promised(&self) -> bool {
         self.free_for() < self.give_way() && self.wanted > 0
+    }
+
+    /// Whether no lease holds the lock, and nobody goes first: who does not wait itself lets those who do; to an urgent wish everybody
+    /// gives way.
+    pub(crate) fn admits(&self, waits: bool) -> bool {
+        let gives_way = !waits || self.is_wanted_urgently();
+        self.is_free() && !(gives_way && self.is_promised())
     }
 
     /// Whether a client far away has waited for it for long.

@@ -14,6 +14,8 @@ use crate::timing::{
 };
 use crate::token::Token;
 
+mod patience;
+
 type Answers = oneshot::Receiver<Result<Option<Turn>, Error>>;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -342,30 +344,6 @@ fn a_wait_that_is_over_knows_whether_the_lock_was_seen() {
     assert_eq!(scene.over(3), Leaving::Left { seen: false });
 }
 
-/// What a look tells is over when an acquire comes there.
-#[test]
-fn who_is_far_from_the_server_asks_instead_of_looking() {
-    for (distance, looks) in [(Duration::from_millis(1), 20), (GIVE_WAY, 2)] {
-        let mut scene = Scene::new();
-        let _first = scene.wait(None);
-        scene.refused(&held(7, 0));
-        scene.asked();
-        let mut looked = 0;
-        for _ in 0..20 {
-            let next = scene.place.next_look().expect("it watches");
-            scene.now = next.max(scene.now);
-            if scene.place.is_due(distance, scene.now, &mut scene.actions) {
-                looked += 1;
-                scene.looked(&held(7, OTHER));
-            } else {
-                assert_eq!(scene.asked(), [(None, None)]);
-                scene.refused(&held(7, 0));
-            }
-        }
-        assert_eq!(looked, looks, "{distance:?}");
-    }
-}
-
 #[test]
 fn a_lock_that_became_free_is_asked_for() {
     let mut scene = Scene::new();
@@ -451,108 +429,4 @@ fn who_is_granted_too_late_past_the_queue_waits_on() {
         "it stands in line"
     );
     outer.disarm();
-}
-
-/// A client far away finds a lock free by chance alone: when it has waited for long it says so, and those nearby let it go first.
-#[test]
-fn who_is_far_away_and_has_waited_for_long_goes_before_those_nearby() {
-    let mut far = Scene::new();
-    let waiting = far.wait(None);
-    far.refused(&held(7, 0));
-    assert!(!far.place.is_due(GIVE_WAY, far.now, &mut far.actions));
-    for (after, wait) in [(WANT_AGAIN, WANT), (LONG_WAIT, WANT_URGENTLY)] {
-        far.now = far.now.after(after);
-        far.actions.clear();
-        far.refused(&held(8, 0));
-        let wishes = matches!(far.actions[..], [.., Action::Want(wish)] if wish == wait);
-        assert!(wishes, "{after:?}: {:?}", far.actions);
-        far.place.is_due(GIVE_WAY, far.now, &mut far.actions);
-    }
-    let row = |free_for: Duration| RowState {
-        status: FREE,
-        remaining: -micros(free_for),
-        wanted: micros(WANT_URGENTLY),
-        ..held(9, 0)
-    };
-    let mut near = Scene::new();
-    let beside = near.wait(None);
-    near.refused(&held(9, 0));
-    near.looked(&held(9, 5));
-    near.asked();
-    near.looked(&row(Duration::from_millis(1)));
-    assert_eq!(near.asked(), [], "it lets the other one go first");
-    near.now = near.now.after(GIVE_WAY);
-    near.looked(&row(GIVE_WAY));
-    assert_eq!(near.asked(), [(None, None)], "it did not come");
-    drop((waiting, beside));
-}
-
-/// Who has waited for long for a lock that stays as it is looks seldom, once all know; and goes first when it is free.
-#[test]
-fn who_stands_by_looks_once_a_second() {
-    // Whether others waited already says nothing about whose wish stands in the row later.
-    for wanted in [0, micros(WANT)] {
-        stands_by(wanted);
-    }
-}
-
-fn stands_by(wanted: i64) {
-    let mut scene = Scene::new();
-    let waiting = scene.wait(None);
-    scene.refused(&RowState {
-        wanted,
-        ..held(7, 0)
-    });
-    scene.asked();
-    let began = scene.now;
-    let mut row = held(7, OTHER);
-    let (mut wished, mut known) = (None, false);
-    while scene.now.since(began) < STAND_BY_AFTER * 2 {
-        let next = scene.place.next_look().expect("it watches");
-        let pause = next.since(scene.now);
-        if known {
-            assert!(pause <= LOOK_STANDING_BY);
-            assert_eq!(next, next.rounded_down(LOOK_STANDING_BY));
-        } else {
-            assert!(pause <= LOOK, "the others do not know");
-        }
-        scene.now = next.max(scene.now);
-        scene.actions.clear();
-        scene.looked(&row);
-        known = row.is_wanted_by_standby();
-        if let [Action::Want(wait)] = scene.actions[..] {
-            // The server says so from the next look on.
-            (row.wanted, wished) = (micros(wait), Some(wait));
-        }
-    }
-    assert_eq!(wished, Some(WANT_STANDING_BY));
-    let free = |free_for: Duration| RowState {
-        status: FREE,
-        remaining: -micros(free_for),
-        wanted: micros(WANT_STANDING_BY),
-        ..held(8, 0)
-    };
-    scene.actions.clear();
-    scene.looked(&free(LOOK_STANDING_BY));
-    if wanted > 0 {
-        // It came later than another one, and is courteous for a moment.
-        assert_eq!(scene.asked(), []);
-        let next = scene.place.next_look().expect("it watches");
-        assert!(next.since(scene.now) < LOOK / 2);
-        scene.now = next;
-        scene.looked(&free(LOOK_STANDING_BY + LOOK));
-    }
-    assert_eq!(scene.asked(), [(None, None)]);
-    // One that has waited for a moment only lets it go first, for so long as it takes.
-    let mut newer = Scene::new();
-    let beside = newer.wait(None);
-    newer.refused(&held(7, 0));
-    newer.looked(&held(7, OTHER));
-    newer.asked();
-    newer.looked(&free(GIVE_WAY * 2));
-    assert_eq!(newer.asked(), []);
-    newer.now = newer.now.after(GIVE_WAY_TO_STANDBY);
-    newer.looked(&free(GIVE_WAY_TO_STANDBY));
-    assert_eq!(newer.asked(), [(None, None)], "it did not come");
-    drop((waiting, beside));
 }
