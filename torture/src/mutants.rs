@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use crate::mutant_build::VARIABLE;
 use crate::report::Report;
 
-/// How long one round of load lasts: what is broken is mostly found in the first.
+/// How long one round of load lasts, in seconds: what is broken is mostly found in the first.
 const ROUND: u64 = 12;
+/// The same where somebody has to wait for long.
+const LONG_ROUND: u64 = 45;
 
 /// How much longer than its load a run may take: workers end, the history is judged.
 const JUDGING: Duration = Duration::from_secs(100);
@@ -22,6 +24,8 @@ const UNDOING: [&str; 2] = ["10.11.14-MariaDB", "11.8."];
 struct Hunt {
     workload: &'static str,
     faults: &'static str,
+    /// How long one round of load lasts, in seconds.
+    round: u64,
     /// It lacks what only an [`UNDOING`] server makes necessary.
     needs_undoing: bool,
 }
@@ -36,6 +40,7 @@ struct Caught {
 const ORDINARY: Hunt = Hunt {
     workload: "mixed",
     faults: "default",
+    round: ROUND,
     needs_undoing: false,
 };
 
@@ -72,9 +77,15 @@ fn hunt_for(mutant: &str) -> Hunt {
         "settlement-unchecked" => ("tickets", "kill-settlement"),
         _ => return ORDINARY,
     };
+    let round = if mutant == "nobody-gives-way" {
+        LONG_ROUND
+    } else {
+        ROUND
+    };
     Hunt {
         workload,
         faults,
+        round,
         needs_undoing,
     }
 }
@@ -143,7 +154,7 @@ fn hunt(mutant: &str, how: &Hunt, limit: Duration, seed: u64) -> io::Result<Opti
         ));
         let left = limit.saturating_sub(began.elapsed()).as_secs().max(1);
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["--seconds", &ROUND.min(left).to_string()])
+            .args(["--seconds", &how.round.min(left).to_string()])
             .args(["--seed", &(seed + round).to_string()])
             .args(["--workload", how.workload, "--faults", how.faults])
             .arg("--directory")
