@@ -18,6 +18,11 @@ pub(crate) struct Name(Arc<str>);
 impl Name {
     /// Checks `name`.
     pub(crate) fn new(name: &str) -> Result<Self, Error> {
+        Self::of(name.into())
+    }
+
+    /// Checks `name`, and keeps it as it is.
+    pub(crate) fn of(name: Arc<str>) -> Result<Self, Error> {
         let invalid = |reason: &'static str| Error::InvalidName {
             name: name.chars().take(MAX_CHARS + 1).collect(),
             reason,
@@ -36,7 +41,7 @@ impl Name {
                 "it is longer than 255 characters; hash the long part",
             ));
         }
-        Ok(Self(name.into()))
+        Ok(Self(name))
     }
 
     pub(crate) fn as_str(&self) -> &str {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tracing::Span;
 
+use crate::clock::Moment;
 use crate::error::Error;
-use crate::metric::{count, reachable, record};
+use crate::metric::{count, reachable, record, record_since};
 use crate::name::Name;
 use crate::quietly::quietly;
 
@@ -39,16 +40,16 @@ pub(crate) fn release(name: &Name) -> Span {
     tracing::debug_span!("release", lock = %name)
 }
 
-/// A task has a lock; in memory if the process held it already.
-pub(crate) fn acquired(name: &Name, fence: u64, waited: Duration) {
-    tell!(debug: lock = %name, fence, ?waited, "acquired");
-    record("tag_lock_acquire_seconds", waited);
+/// A task has a lock for which it asked then; in memory if the process held it already.
+pub(crate) fn acquired(name: &Name, fence: u64, asked: Moment) {
+    tell!(debug: lock = %name, fence, waited = ?Moment::now().since(asked), "acquired");
+    record_since("tag_lock_acquire_seconds", asked);
     count("tag_lock_acquired_total", 1);
 }
 
-/// A task did not get a lock.
-pub(crate) fn refused(name: &Name, waited: Duration) {
-    tell!(debug: lock = %name, ?waited, "not acquired: it is held");
+/// A task did not get a lock for which it asked then.
+pub(crate) fn refused(name: &Name, asked: Moment) {
+    tell!(debug: lock = %name, waited = ?Moment::now().since(asked), "not acquired: it is held");
     count("tag_lock_refused_total", 1);
 }
 

@@ -27,12 +27,14 @@ use self::support::{TestDatabase, connected, patient, run};
 const HOLD: Duration = Duration::from_millis(2);
 /// How long a message takes from a client far away to the server, and back.
 const WAY: Duration = Duration::from_millis(75);
-/// Each of those who wait has so many turns, before they are compared.
-const ENOUGH: usize = 10;
+/// Each of those who wait has so many turns, before all are compared.
+const ENOUGH: u32 = 10;
+/// Each of those who poll has so many.
+const ENOUGH_BY_LUCK: u32 = 3;
 /// If somebody has not had them by then, he starves.
 const LONG: Duration = Duration::from_secs(300);
 /// Nobody waits while all the others have more turns than this, each of them.
-const ROUNDS: usize = 3;
+const ROUNDS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -45,7 +47,7 @@ enum Kind {
     Polling,
 }
 
-const KINDS: [(Kind, usize); 6] = [
+const KINDS: [(Kind, u32); 6] = [
     (Kind::Lasting, 3),
     (Kind::OneTurn, 3),
     (Kind::Owner, 3),
@@ -54,9 +56,29 @@ const KINDS: [(Kind, usize); 6] = [
     (Kind::Polling, 3),
 ];
 
+impl Kind {
+    fn enough(self) -> u32 {
+        match self {
+            Kind::Polling => ENOUGH_BY_LUCK,
+            _ => ENOUGH,
+        }
+    }
+
+    /// How many turns each must have had, where `members` of this kind have had `turns` together: half of an equal share. By luck alone one in ten
+    /// thousand has less than four standard deviations below an equal share.
+    fn least(self, members: u32, turns: u32) -> f64 {
+        let share = f64::from(turns) / f64::from(members);
+        let deviation = (share * (1.0 - 1.0 / f64::from(members))).sqrt();
+        match self {
+            Kind::Polling => (share / 2.0).min(share - 4.0 * deviation),
+            _ => share / 2.0,
+        }
+    }
+}
+
 /// Everybody, by their numbers.
 fn everybody() -> Vec<Kind> {
-    let of_kind = |(kind, members)| std::iter::repeat_n(kind, members);
+    let of_kind = |(kind, members)| (0..members).map(move |_| kind);
     KINDS.into_iter().flat_map(of_kind).collect()
 }
 
@@ -134,16 +156,14 @@ impl Contest {
         }
     }
 
-    /// Until everybody who waits has had enough turns.
+    /// Until everybody has had enough turns.
     async fn watch(&self, start: Instant, seconds: u64) {
         let everybody = everybody();
         loop {
             tokio::time::sleep(Duration::from_millis(100)).await;
             let turns = self.count();
-            let waits = |who: &usize| everybody[*who] != Kind::Polling;
             let few: Vec<usize> = (0..everybody.len())
-                .filter(waits)
-                .filter(|who| turns[*who] < ENOUGH)
+                .filter(|who| turns[*who] < everybody[*who].enough())
                 .collect();
             if few.is_empty() && start.elapsed() >= Duration::from_secs(seconds) {
                 break;
@@ -156,7 +176,7 @@ impl Contest {
         self.over.store(true, Relaxed);
     }
 
-    fn count(&self) -> Vec<usize> {
+    fn count(&self) -> Vec<u32> {
         let mut turns = vec![0; everybody().len()];
         for turn in self.turns.lock().unwrap().iter() {
             turns[turn.who] += 1;
@@ -212,15 +232,15 @@ async fn everybody_has_a_share_whatever_else_there_is() {
     println!("in {lasted:?}:");
     let mut unfair = Vec::new();
     for (kind, members) in KINDS {
-        let of_kind = |all: &[usize]| -> Vec<usize> {
+        let of_kind = |all: &[u32]| -> Vec<u32> {
             let those = all.iter().zip(&everybody).filter(|(_, of)| **of == kind);
             those.map(|(one, _)| *one).collect()
         };
         let (turns, waits) = (of_kind(&turns), of_kind(&longest));
         println!("{kind:?}: {turns:?} turns; longest waits {waits:?} rounds");
-        let (least, all) = (turns.iter().min().unwrap(), turns.iter().sum::<usize>());
+        let least = f64::from(*turns.iter().min().unwrap());
         let most = *waits.iter().max().unwrap();
-        if 2 * least * members < all || most > ROUNDS {
+        if least < kind.least(members, turns.iter().sum()) || most > ROUNDS {
             unfair.push(kind);
         }
     }
@@ -230,7 +250,7 @@ async fn everybody_has_a_share_whatever_else_there_is() {
 }
 
 /// By who waited: how many turns all the others who wait had meanwhile, each of them, at the most.
-fn longest_waits(turns: &[Turn]) -> Vec<usize> {
+fn longest_waits(turns: &[Turn]) -> Vec<u32> {
     let kinds = everybody();
     let mut longest = vec![0; kinds.len()];
     for (number, turn) in turns.iter().enumerate() {

@@ -203,7 +203,7 @@ impl LockClientBuilder {
         let engine = Arc::new(engine);
         let locks = Locks::start(Arc::clone(&engine), &holder.unwrap_or_else(host_and_pid));
         Ok(LockClient::new(Inner {
-            _in_use: InUse::of(&locks),
+            in_use: InUse::of(&locks),
             engine,
             locks,
             connect,

@@ -1,6 +1,7 @@
 //! What a client, its clones, and all that is asked of them share.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::error::Error;
 use crate::inspect::{LockInfo, LockState};
 use crate::lock::LockGuard;
 use crate::lock::registry::in_use::InUse;
-use crate::lock::registry::{InVain, Locks};
+use crate::lock::registry::{Entered, InVain, Locks};
 use crate::lock::terms::{Terms, Wait};
 use crate::metric;
 use crate::name::Name;
@@ -28,7 +29,7 @@ use crate::touched::Touched;
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Inner {
-    pub(super) _in_use: Arc<InUse>,
+    pub(super) in_use: Arc<InUse>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) connect: MySqlConnectOptions,
@@ -104,21 +105,27 @@ impl Inner {
         let locks = &self.locks;
         let start = Moment::now();
         let waiting = metric::Waiting::begin();
-        let acquiring = locks.acquire(&name, terms, wait);
-        let acquiring = self.engine.driven(acquiring);
-        let acquired = acquiring.instrument(telemetry::acquire(&name)).await?;
+        let span = telemetry::acquire(&name);
+        let entered = span.in_scope(|| locks.enter(&name, terms, wait, start))?;
+        let acquired = match entered {
+            Entered::Refused => Err(InVain::Held),
+            Entered::Waits(ticket) => {
+                let answer = pin!(ticket.wait().instrument(span));
+                self.engine.driven(answer).await?
+            }
+        };
         waiting.end();
         match acquired {
             Ok(turn) => {
                 turn.lease.hold.begin();
-                telemetry::acquired(&name, turn.fence, Moment::now().since(start));
-                Ok(Some(LockGuard::new(Arc::clone(locks), turn)))
+                telemetry::acquired(&name, turn.fence, start);
+                Ok(Some(LockGuard::new(Arc::clone(&self.in_use), turn)))
             }
             Err(why) => {
-                telemetry::refused(&name, Moment::now().since(start));
+                telemetry::refused(&name, start);
                 match wait {
                     Wait::Not => Ok(None),
-                    Wait::For(_) | Wait::Forever => Err(self.timed_out(&name, why).await),
+                    Wait::For(_) | Wait::Forever => Err(Box::pin(self.timed_out(&name, why)).await),
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Calls from another runtime than the one that runs the client's tasks: that one may be blocked, or nobody drives it.
 
-use std::pin::pin;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -20,21 +20,20 @@ const STILL: Duration = Duration::from_secs(1);
 pub(super) async fn driven<T>(
     runtime: &Handle,
     pause: Duration,
-    call: impl Future<Output = Result<T, Error>>,
+    mut call: Pin<&mut impl Future<Output = Result<T, Error>>>,
 ) -> Result<T, Error> {
     let elsewhere = Handle::try_current().is_ok_and(|current| current.id() != runtime.id());
     if !elsewhere {
         return call.await;
     }
-    let mut call = pin!(call);
     loop {
-        if let Ok(result) = tokio::time::timeout(pause, &mut call).await {
+        if let Ok(result) = tokio::time::timeout(pause, call.as_mut()).await {
             return result;
         }
         let probe = runtime.spawn(async {});
         tokio::select! {
             biased;
-            result = &mut call => return result,
+            result = call.as_mut() => return result,
             result = tokio::time::timeout(STILL, probe) => {
                 if !matches!(result, Ok(Ok(()))) {
                     return Err(Error::NotDriven);

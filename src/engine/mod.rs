@@ -34,6 +34,7 @@ mod stage;
 pub(crate) mod supervise;
 mod waiting;
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -180,7 +181,7 @@ impl Engine {
                 Err(Error::OutcomeUnknown { name })
             })
         };
-        self.driven(answer).await
+        self.driven(pin!(answer)).await
     }
 
     /// Reads rows as they are, without a lock.
@@ -239,13 +240,14 @@ impl Engine {
                 }
             }
         };
-        self.driven(answer).await
+        self.driven(pin!(answer)).await
     }
 
-    /// Awaits a call that tasks of the client answer, on whatever runtime the caller is.
+    /// Awaits a call that tasks of the client answer, on whatever runtime the caller is. (By reference: who moves a future into
+    /// another one has room for both.)
     pub(crate) async fn driven<T>(
         &self,
-        call: impl Future<Output = Result<T, Error>>,
+        call: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
         if self.shared.options.own_thread {
             return call.await;
@@ -301,7 +303,7 @@ impl Engine {
             self.shared.ended.cancelled().await;
             Ok(())
         };
-        self.driven(ended).await.is_ok() && !self.shared.gave_up.load(Ordering::Acquire)
+        self.driven(pin!(ended)).await.is_ok() && !self.shared.gave_up.load(Ordering::Acquire)
     }
 }
 

@@ -1,13 +1,14 @@
 //! A lock that is held.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::registry::ending::TurnEnd;
 use super::registry::in_use::InUse;
 use super::registry::lease::Lease;
 use super::registry::turn::Turn;
@@ -30,22 +31,24 @@ use crate::telemetry;
 pub struct LockGuard {
     turn: Option<Turn>,
     view: LeaseView,
-    locks: Arc<Locks>,
-    _in_use: Option<Arc<InUse>>,
+    in_use: Arc<InUse>,
 }
 
 impl LockGuard {
-    pub(crate) fn new(locks: Arc<Locks>, turn: Turn) -> Self {
+    pub(crate) fn new(in_use: Arc<InUse>, turn: Turn) -> Self {
         Self {
-            _in_use: locks.in_use(),
             view: LeaseView {
                 lease: Arc::clone(&turn.lease),
                 fence: turn.fence,
-                signal: turn.signal.clone(),
+                signal: turn.lease.signal(),
             },
             turn: Some(turn),
-            locks,
+            in_use,
         }
+    }
+
+    fn locks(&self) -> &Arc<Locks> {
+        self.in_use.locks()
     }
 
     /// The lock's name.
@@ -185,7 +188,7 @@ impl LockGuard {
         });
         let key = RowKey::lock(lease.name.clone());
         let result = self
-            .locks
+            .locks()
             .engine
             .call(key, Request::Operation(operation))
             .await;
@@ -208,7 +211,7 @@ impl LockGuard {
             },
             Err(error) => Err(error.clone()),
         };
-        keeper::renewed(&self.locks, lease, (wanted, until), result);
+        keeper::renewed(self.locks(), lease, (wanted, until), result);
         // The answer came when the lease had been given up: its signal has fired.
         if extended.is_ok() && !self.view.is_trusted() {
             return Err(lost());
@@ -248,13 +251,15 @@ impl LockGuard {
         let Some(turn) = self.turn.take() else {
             return Err(Error::Closed);
         };
-        let (told, receiver) = oneshot::channel();
         turn.disarm();
         let lease = &self.view.lease;
-        Locks::end_turn(&self.locks, lease, Some(told));
-        let limit = lease.trusted_for() + self.locks.engine.answer_limit();
-        let answer = async { receiver.await.map_err(|_| Error::Closed)? };
-        let waiting = tokio::time::timeout(limit, self.locks.engine.driven(answer));
+        let receiver = match Locks::end_turn(self.locks(), lease, true) {
+            TurnEnd::Known(result) => return result,
+            TurnEnd::Sent(receiver) => receiver,
+        };
+        let limit = lease.trusted_for() + self.locks().engine.answer_limit();
+        let answer = pin!(async { receiver.await.map_err(|_| Error::Closed)? });
+        let waiting = tokio::time::timeout(limit, self.locks().engine.driven(answer));
         match waiting.instrument(telemetry::release(&lease.name)).await {
             Ok(answer) => answer,
             Err(_) => Err(Error::OutcomeUnknown {

@@ -46,27 +46,27 @@ const MIN_TTL: Duration = Duration::from_millis(50);
 #[must_use = "a lock request does nothing until it is acquired"]
 pub struct LockRequest {
     client: Arc<Inner>,
-    name: String,
+    name: Arc<str>,
     ttl: Duration,
     wait: Option<Duration>,
     auto_renew: bool,
     hold_at_least: Duration,
     max_hold: Option<Duration>,
-    description: String,
+    description: Arc<str>,
     owner: Option<String>,
 }
 
 impl LockRequest {
     pub(crate) fn new(client: Arc<Inner>, name: &str) -> Self {
         Self {
-            name: name.to_owned(),
+            name: name.into(),
             ttl: client.default_ttl,
             client,
             wait: None,
             auto_renew: true,
             hold_at_least: Duration::ZERO,
             max_hold: None,
-            description: String::new(),
+            description: Arc::default(),
             owner: None,
         }
     }
@@ -140,7 +140,7 @@ impl LockRequest {
     /// wait in vain. At most 255 characters. Defaults to nothing. While tasks of one process pass the lock on in memory, the
     /// description of the one that took it from the table stays.
     pub fn description(mut self, description: impl Into<String>) -> Self {
-        self.description = description.into();
+        self.description = description.into().into();
         self
     }
 
@@ -304,7 +304,7 @@ impl LockRequest {
     }
 
     async fn send(self, wait: Wait) -> Result<Option<LockGuard>, Error> {
-        let name = Name::new(&self.name)?;
+        let name = Name::of(Arc::clone(&self.name))?;
         let terms = self.terms()?;
         self.client.acquire(name, terms, wait).await
     }
@@ -352,7 +352,7 @@ impl LockRequest {
             auto_renew: self.auto_renew,
             hold_at_least: self.hold_at_least,
             max_hold: self.max_hold,
-            description: self.description.as_str().into(),
+            description: Arc::clone(&self.description),
             owner: self.owner.as_deref().map(Token::of_text),
         })
     }

@@ -18,6 +18,11 @@ pub(crate) fn record(metric: &'static str, took: Duration) {
     quietly(|| metrics::histogram!(metric).record(took));
 }
 
+/// Adds the time since then to a histogram.
+pub(crate) fn record_since(metric: &'static str, since: Moment) {
+    record(metric, Moment::now().since(since));
+}
+
 /// The server has answered, or could not be connected.
 pub(crate) fn reachable(reachable: bool) {
     let value = if reachable { 1.0 } else { 0.0 };

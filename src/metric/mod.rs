@@ -11,6 +11,6 @@ mod list;
 mod off;
 
 #[cfg(feature = "metrics")]
-pub(crate) use self::exported::{Hold, Waiting, count, describe, reachable, record};
+pub(crate) use self::exported::{Hold, Waiting, count, describe, reachable, record, record_since};
 #[cfg(not(feature = "metrics"))]
-pub(crate) use self::off::{Hold, Waiting, count, describe, reachable, record};
+pub(crate) use self::off::{Hold, Waiting, count, describe, reachable, record, record_since};

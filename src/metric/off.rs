@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use crate::clock::Moment;
+
 pub(crate) fn count(_: &'static str, _: usize) {}
 
 pub(crate) fn record(_: &'static str, _: Duration) {}
+
+pub(crate) fn record_since(_: &'static str, _: Moment) {}
 
 pub(crate) fn reachable(_: bool) {}
 

@@ -27,19 +27,21 @@ fn lock_lost(name: &Name) -> Error {
     }
 }
 
+/// What became of a turn that has ended.
+pub(crate) enum TurnEnd {
+    /// It went without a statement, or the lease was over before.
+    Known(Result<(), Error>),
+    /// The lease is being released: whether it was still ours is told here.
+    Sent(oneshot::Receiver<Result<(), Error>>),
+}
+
 impl Locks {
-    /// Ends a task's turn.
-    pub(crate) fn end_turn(locks: &Arc<Self>, lease: &Arc<Lease>, told: Option<Told>) {
+    /// Ends a task's turn. `hears`: somebody waits to hear how.
+    pub(crate) fn end_turn(locks: &Arc<Self>, lease: &Arc<Lease>, hears: bool) -> TurnEnd {
         lease.hold.end();
         let now = Moment::now();
-        let mut told = told;
         // Whoever was told that the lease is lost is told so again, at once. If it is not, the release frees the lock.
-        if lease.is_lost()
-            && !lease.was_released()
-            && let Some(told) = told.take()
-        {
-            drop(told.send(Err(lock_lost(&lease.name))));
-        }
+        let was_lost = lease.is_lost() && !lease.was_released();
         let mut actions = Vec::new();
         let place = |place: &mut Place| place.end_turn(lease, now, &mut actions);
         let passed = locks.lock().change(&lease.name, place);
@@ -50,27 +52,28 @@ impl Locks {
                 announce: false,
             });
         }
-        if passed == Some(true) {
-            telemetry::handed_on(&lease.name);
-            if let Some(told) = told.take() {
-                drop(told.send(Ok(())));
-            }
-        }
+        let mut sent = None;
         for action in actions {
             match action {
                 Action::Release { lease, announce } => {
-                    locks.release(&lease, announce, told.take());
+                    let told = (hears && !was_lost).then(|| {
+                        let (told, receiver) = oneshot::channel();
+                        sent = Some(receiver);
+                        told
+                    });
+                    locks.release(&lease, announce, told);
                 }
                 other => locks.carry_out(&lease.name, vec![other]),
             }
         }
-        if let Some(told) = told {
-            let result = if lease.was_released() {
-                Ok(())
-            } else {
-                Err(lock_lost(&lease.name))
-            };
-            drop(told.send(result));
+        if passed == Some(true) {
+            telemetry::handed_on(&lease.name);
+            return TurnEnd::Known(Ok(()));
+        }
+        match sent {
+            Some(receiver) => TurnEnd::Sent(receiver),
+            None if lease.was_released() => TurnEnd::Known(Ok(())),
+            None => TurnEnd::Known(Err(lock_lost(&lease.name))),
         }
     }
 

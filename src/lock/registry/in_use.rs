@@ -9,9 +9,11 @@ pub(crate) struct InUse(Arc<Locks>);
 
 impl InUse {
     pub(crate) fn of(locks: &Arc<Locks>) -> Arc<Self> {
-        let in_use = Arc::new(Self(Arc::clone(locks)));
-        locks.note_use(&in_use);
-        in_use
+        Arc::new(Self(Arc::clone(locks)))
+    }
+
+    pub(crate) fn locks(&self) -> &Arc<Locks> {
+        &self.0
     }
 }
 

@@ -171,14 +171,23 @@ impl Lease {
 
     /// Whether it is still this process's, as far as this process can know.
     pub(crate) fn is_held(&self) -> bool {
-        self.is_trusted() && self.release_open_since.load(Ordering::Acquire) == NEVER
+        self.is_held_at(Moment::now())
+    }
+
+    /// The same, where it is `now`: some calls ago at the most.
+    pub(crate) fn is_held_at(&self, now: Moment) -> bool {
+        self.is_trusted_at(now) && self.release_open_since.load(Ordering::Acquire) == NEVER
     }
 
     /// Whether it is still this process's, unless an open transaction that released it has committed.
     pub(crate) fn is_trusted(&self) -> bool {
+        self.is_trusted_at(Moment::now())
+    }
+
+    fn is_trusted_at(&self, now: Moment) -> bool {
         !self.lost.load(Ordering::Acquire)
             && !self.ended.load(Ordering::Acquire)
-            && (!self.trusted_for().is_zero() || mutant::on(Mutant::LocalDeadlineIgnored))
+            && (self.trusted_until() > now || mutant::on(Mutant::LocalDeadlineIgnored))
     }
 
     /// The fencing token of the current turn.

@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 mod cost;
-mod ending;
+pub(crate) mod ending;
 pub(crate) mod in_use;
 pub(crate) mod keeper;
 pub(crate) mod lease;
@@ -14,14 +14,13 @@ pub(crate) mod turn;
 mod watcher;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use self::in_use::InUse;
 use self::keeper::Keeper;
 use self::lease::Lease;
 use self::place::{Action, Asking, Leaving, Place, Question, Waiter};
@@ -67,8 +66,6 @@ pub(crate) struct Locks {
     pub(crate) stopped: CancellationToken,
     next_id: AtomicU64,
     keep_at_close: AtomicBool,
-    /// Those who can ask for something.
-    in_use: OnceLock<Weak<InUse>>,
 }
 
 impl Locks {
@@ -83,7 +80,6 @@ impl Locks {
             stopped: CancellationToken::new(),
             next_id: AtomicU64::new(0),
             keep_at_close: AtomicBool::new(false),
-            in_use: OnceLock::new(),
         });
         let (weak, stopped) = (Arc::downgrade(&locks), locks.stopped.clone());
         let earlier = Arc::clone(&locks.keeper.earlier);
@@ -96,30 +92,20 @@ impl Locks {
         locks
     }
 
-    /// Who has a part in this can ask for something.
-    pub(crate) fn note_use(&self, in_use: &Arc<InUse>) {
-        let _ = self.in_use.set(Arc::downgrade(in_use));
-    }
-
-    /// One part more in the client, for a guard.
-    pub(crate) fn in_use(&self) -> Option<Arc<InUse>> {
-        self.in_use.get()?.upgrade()
-    }
-
     fn lock(&self) -> MutexGuard<'_, Places> {
         // No place is left half changed: decisions do not panic.
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Acquires a lock.
-    pub(crate) async fn acquire(
-        self: &Arc<Self>,
-        name: &Name,
+    /// Asks for a lock, or waits for it behind others. What it gives says how the wait ends.
+    pub(crate) fn enter<'l>(
+        self: &'l Arc<Self>,
+        name: &'l Name,
         terms: Terms,
         wait: Wait,
-    ) -> Result<Result<Turn, InVain>, Error> {
+        now: Moment,
+    ) -> Result<Entered<'l>, Error> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let now = Moment::now();
         let (reply, receiver) = oneshot::channel();
         let waiter = Waiter {
             id,
@@ -139,18 +125,17 @@ impl Locks {
         let refused = entered.ok_or(Error::Closed)?;
         self.carry_out(name, actions);
         if refused {
-            return Ok(Err(InVain::Held));
+            return Ok(Entered::Refused);
         }
-        // From here on, dropping this future takes the waiter out of the queue.
-        let mut ticket = Ticket {
+        // From here on, dropping it takes the waiter out of the queue.
+        Ok(Entered::Waits(Ticket {
             locks: self,
             name,
+            wait,
             id,
             receiver,
             queued: true,
-        };
-        let answer = ticket.wait(wait).instrument(telemetry::wait(name)).await?;
-        Ok(answer.inspect(|turn| turn.lease.reached_its_caller()))
+        }))
     }
 
     /// Changes a place, if there is one, and carries out what follows from that.
@@ -358,10 +343,19 @@ impl Locks {
     }
 }
 
+/// What came of asking.
+pub(crate) enum Entered<'l> {
+    /// It is held, and who asked does not wait.
+    Refused,
+    /// The answer comes here.
+    Waits(Ticket<'l>),
+}
+
 /// A waiter's place in the queue, given up on drop.
-struct Ticket<'l> {
+pub(crate) struct Ticket<'l> {
     locks: &'l Arc<Locks>,
     name: &'l Name,
+    wait: Wait,
     id: u64,
     receiver: oneshot::Receiver<Result<Option<Turn>, Error>>,
     /// As far as the waiter knows.
@@ -369,11 +363,20 @@ struct Ticket<'l> {
 }
 
 impl Ticket<'_> {
-    async fn wait(&mut self, wait: Wait) -> Result<Result<Turn, InVain>, Error> {
-        let longest = match wait {
-            Wait::Not => Duration::ZERO,
+    pub(crate) async fn wait(mut self) -> Result<Result<Turn, InVain>, Error> {
+        let span = telemetry::wait(self.name);
+        let answer = match self.wait {
+            Wait::Forever => self.answer().instrument(span).await?,
+            // Apart, so that the others need no room for it.
+            _ => Box::pin(self.wait_for_a_time()).instrument(span).await?,
+        };
+        Ok(answer.inspect(|turn| turn.lease.reached_its_caller()))
+    }
+
+    async fn wait_for_a_time(&mut self) -> Result<Result<Turn, InVain>, Error> {
+        let longest = match self.wait {
             Wait::For(wait) => wait,
-            Wait::Forever => return self.answer().await,
+            Wait::Not | Wait::Forever => Duration::ZERO,
         };
         if let Ok(answer) = tokio::time::timeout(longest, self.answer()).await {
             return answer;
@@ -388,7 +391,7 @@ impl Ticket<'_> {
                 Some(Leaving::Answered) | None => return self.answer().await,
             };
         // The answer that is on its way is waited for: a short wait is one attempt.
-        let limit = match wait {
+        let limit = match self.wait {
             Wait::Not => self.locks.engine.answer_limit(),
             _ => ANSWER,
         };
@@ -400,7 +403,7 @@ impl Ticket<'_> {
             return self.answer().await;
         }
         self.queued = false;
-        match wait {
+        match self.wait {
             Wait::Not => Err(Error::OutcomeUnknown {
                 name: self.name.to_string(),
             }),

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio_util::sync::CancellationToken;
-
 use super::Locks;
 use super::lease::Lease;
 
@@ -13,7 +11,6 @@ pub(crate) struct Turn {
     pub(crate) lease: Arc<Lease>,
     /// The fencing token of this turn.
     pub(crate) fence: u64,
-    pub(crate) signal: CancellationToken,
     armed: bool,
 }
 
@@ -23,7 +20,6 @@ impl Turn {
         Self {
             lease: Arc::clone(lease),
             fence: lease.current_turn(),
-            signal: lease.signal(),
             armed: true,
         }
     }
@@ -39,7 +35,7 @@ impl Drop for Turn {
         if self.armed
             && let Some(locks) = self.lease.locks.upgrade()
         {
-            Locks::end_turn(&locks, &self.lease, None);
+            let _ = Locks::end_turn(&locks, &self.lease, false);
         }
     }
 }

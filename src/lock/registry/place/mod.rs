@@ -378,7 +378,7 @@ impl Place {
         !others
             && lease.terms.may_pass()
             && (!lease.was_in_transaction() || mutant::on(Mutant::TurnAfterVerify))
-            && lease.is_held()
+            && lease.is_held_at(now)
             && self
                 .queue
                 .first()
