@@ -41,6 +41,7 @@ fn acquire() -> Operation {
         block: 65_536,
         level: None,
         gives_way: true,
+        idles: false,
         queues: false,
         description: Arc::from("nightly report"),
         held_by: Arc::from("web-1/4711"),

@@ -68,6 +68,12 @@ mutants! {
     LevelForgotten = "level-forgotten",
     /// Whoever has had the lock asks for it again at once, and is granted it though others wait, who look from time to time.
     NobodyGivesWay = "nobody-gives-way",
+    /// A client does not hear that somebody rings for a lease that idles.
+    BellUnheard = "bell-unheard",
+    /// An idle lease is taken again although it can be trusted no more.
+    IdleAfterTrust = "idle-after-trust",
+    /// A lease that a transaction has used idles, and is taken again, while that transaction is open.
+    LingerAfterVerify = "linger-after-verify",
     /// Stripes are read, not locked. Exclusion does not rest on them: the server's deadlock counter and
     /// its duplicate keys judge.
     StripeUnlocked = "stripe-unlocked",

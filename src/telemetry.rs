@@ -69,6 +69,12 @@ pub(crate) fn handed_on(name: &Name) {
     count("tag_lock_handed_on_total", 1);
 }
 
+/// A task has taken a lock that idled here, without a statement.
+pub(crate) fn reused(name: &Name) {
+    tell!(trace: lock = %name, "taken again: it idled here");
+    count("tag_lock_reused_total", 1);
+}
+
 pub(crate) fn renewed(name: &Name, trusted_for: Duration) {
     tell!(trace: lock = %name, ?trusted_for, "renewed");
     count("tag_lock_renewed_total", 1);

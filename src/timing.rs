@@ -58,6 +58,14 @@ pub(crate) const STANDBY: Duration = Duration::from_secs(120);
 /// A wish is not repeated sooner.
 pub(crate) const WANT_AGAIN: Duration = Duration::from_millis(20);
 
+/// The pause between two readings of the client's bell, for a while after it was rung; and otherwise, while leases may idle.
+pub(crate) const TICK: Duration = Duration::from_millis(5);
+pub(crate) const TICK_AT_REST: Duration = Duration::from_millis(20);
+/// An idle lease is taken again if the last reading of the bell that was answered was sent within this time.
+pub(crate) const HEARD: Duration = Duration::from_millis(60);
+/// How often idle leases are looked through for those that have idled for long enough.
+pub(crate) const LINGER_STEP: Duration = Duration::from_millis(250);
+
 const fn longer(long: Duration, short: Duration) -> bool {
     long.as_micros() > short.as_micros()
 }
@@ -97,6 +105,10 @@ const _: () = {
             LOOK_STANDING_BY.saturating_add(FAR.saturating_mul(4))
         ),
         "who stands by looks, and asks, while the others give way"
+    );
+    assert!(
+        longer(HEARD, TICK_AT_REST.saturating_mul(2)),
+        "a reading that is late by one does not end all that idles"
     );
     assert!(
         longer(SLICE, WANT_AGAIN),

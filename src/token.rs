@@ -27,6 +27,13 @@ impl Token {
         token
     }
 
+    /// The bell of a client: see [`crate::sql::bell`]. Whoever has seen one of the client's tokens can tell it.
+    pub(crate) fn bell_of(client: u32) -> Self {
+        let mut token = Self(*b"tag_lock bell  .");
+        token.0[..4].copy_from_slice(&client.to_be_bytes());
+        token
+    }
+
     /// The first four bytes: the client it is from, or a mark of the owner.
     pub(crate) fn client(&self) -> u32 {
         let [a, b, c, d, ..] = self.0;

@@ -197,6 +197,7 @@ impl LockClient {
     ) -> Result<TransactionLock, Error> {
         let key = RowKey::lock(Name::new(name)?);
         let dialect = self.inner().engine.dialect().await?;
+        self.inner().locks.wake(&key.name).await;
         self.inner().touch(&key).await?;
         // A lease is waited for outside the transaction: a row that the transaction has locked could
         // not be renewed.
@@ -229,6 +230,7 @@ impl LockClient {
     ) -> Result<Option<TransactionLock>, Error> {
         let key = RowKey::lock(Name::new(name)?);
         let dialect = self.inner().engine.dialect().await?;
+        self.inner().locks.wake(&key.name).await;
         self.inner().touch(&key).await?;
         let row = self.inner().look(&key).await?;
         if row.is_some_and(|row| !row.admits(false)) {
@@ -297,9 +299,13 @@ impl Inner {
             }
             // So that a process whose tasks pass the lock on in memory lets it go. A grant to somebody else answers the wish.
             let again = told.is_none_or(|told| told.after(WANT_AGAIN).has_passed());
-            if row.wanted == 0 && again {
+            if again {
                 told = Some(Moment::now());
-                self.locks.want(&key.name, WANT);
+                match row.to_ring() {
+                    ring if row.wanted == 0 => self.locks.want(&key.name, WANT, ring),
+                    Some(client) => self.locks.ring(client, &key.name),
+                    None => {}
+                }
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(50));

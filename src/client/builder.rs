@@ -45,6 +45,7 @@ pub struct LockClientBuilder {
     lanes: usize,
     stripes: Stripes,
     default_ttl: Duration,
+    linger: Duration,
     packet_timeout: Duration,
     request_timeout: Duration,
     own_thread: bool,
@@ -58,6 +59,7 @@ impl LockClientBuilder {
             lanes: 2,
             stripes: Stripes::default(),
             default_ttl: Duration::from_secs(30),
+            linger: Duration::ZERO,
             packet_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(10),
             own_thread: false,
@@ -81,6 +83,16 @@ impl LockClientBuilder {
     /// The ttl of locks that do not say one. Defaults to 30 s.
     pub fn default_ttl(mut self, ttl: Duration) -> Self {
         self.default_ttl = ttl;
+        self
+    }
+
+    /// How long released locks idle, unless their requests say otherwise: see [`LockRequest::linger`](crate::LockRequest::linger). Defaults to
+    /// zero: not at all. Locks with an owner, a minimum or a longest hold, or without renewal never do.
+    ///
+    /// While there are leases that may idle, the client reads one row every 20 ms, and every 5 ms for a moment after somebody has rung; at most
+    /// 16,384 idle, and past that those that have idled longest are given back.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
         self
     }
 
@@ -186,6 +198,7 @@ impl LockClientBuilder {
             lanes,
             stripes,
             default_ttl,
+            linger,
             packet_timeout,
             request_timeout,
             own_thread,
@@ -208,6 +221,7 @@ impl LockClientBuilder {
             locks,
             connect,
             default_ttl,
+            linger,
             packet_timeout,
             touched: Touched::default(),
         }))
@@ -222,6 +236,9 @@ impl LockClientBuilder {
         };
         if self.connect.get_database().is_none_or(str::is_empty) {
             return invalid("url", &format!("it names no database; {URL}"));
+        }
+        if self.linger > MAX_DURATION {
+            return invalid("linger", "use ten years at most");
         }
         if self.lanes == 0 || self.lanes > MAX_LANES {
             return invalid("lanes", "use 1 to 32");

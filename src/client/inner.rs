@@ -34,6 +34,7 @@ pub(crate) struct Inner {
     pub(crate) locks: Arc<Locks>,
     pub(crate) connect: MySqlConnectOptions,
     pub(crate) default_ttl: Duration,
+    pub(crate) linger: Duration,
     pub(crate) packet_timeout: Duration,
     pub(crate) touched: Touched,
 }
@@ -108,6 +109,12 @@ impl Inner {
         let span = telemetry::acquire(&name);
         let entered = span.in_scope(|| locks.enter(&name, terms, wait, start))?;
         let acquired = match entered {
+            Entered::Taken(turn) => {
+                telemetry::reused(&name);
+                // Whoever takes it again and again lets others run.
+                tokio::task::coop::consume_budget().await;
+                Ok(turn)
+            }
             Entered::Refused => Err(InVain::Held),
             Entered::Waits(ticket) => {
                 let answer = pin!(ticket.wait().instrument(span));

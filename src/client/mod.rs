@@ -236,7 +236,8 @@ impl LockClient {
     ///
     /// Dropping the future does not take the release back.
     pub async fn force_release(&self, name: &str) -> Result<bool, Error> {
-        let key = RowKey::lock(Name::new(name)?);
+        let checked = Name::new(name)?;
+        let key = RowKey::lock(checked.clone());
         let seen = self.inner.engine.look(vec![key.clone()]).await?;
         let Some(row) = seen.first().copied().flatten() else {
             return Ok(false);
@@ -255,6 +256,9 @@ impl LockClient {
             .await?;
         let released = matches!(answer.outcome, Outcome::Released { .. });
         if released {
+            if let Some(client) = row.to_ring() {
+                self.inner.locks.ring(client, &checked);
+            }
             tracing::warn!(lock = name, "a lock was released by force");
         }
         Ok(released)

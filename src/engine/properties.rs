@@ -36,6 +36,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 block: 1,
                 level: reentrant.then_some(mark),
                 gives_way: true,
+                idles: false,
                 queues: false,
                 description: Arc::from(""),
                 held_by: Arc::from(""),

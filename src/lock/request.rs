@@ -52,6 +52,7 @@ pub struct LockRequest {
     auto_renew: bool,
     hold_at_least: Duration,
     max_hold: Option<Duration>,
+    linger: Option<Duration>,
     description: Arc<str>,
     owner: Option<String>,
 }
@@ -61,6 +62,7 @@ impl LockRequest {
         Self {
             name: name.into(),
             ttl: client.default_ttl,
+            linger: None,
             client,
             wait: None,
             auto_renew: true,
@@ -133,6 +135,31 @@ impl LockRequest {
     /// ```
     pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
         self.hold_at_least = hold_at_least;
+        self
+    }
+
+    /// How long a released lock idles: it stays with this process, still taken for all others, and the next task of this process that asks
+    /// for it on the same terms has it without a statement. Zero: not at all. Defaults to what the client was built with
+    /// ([`LockClientBuilder::linger`](crate::LockClientBuilder::linger)), which by default is zero.
+    ///
+    /// Another process that waits for the lock rings for it, and has it within milliseconds; but its [`try_acquire`](Self::try_acquire)
+    /// may say `None` of a lock that only idles, and a crashed process keeps what idles until the leases end. A lease that was used
+    /// in a transaction ([`LeaseView::verify_in`]) does not idle, nor does one that is wanted.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let customer = locks.lock("customer:7").linger(Duration::from_secs(5));
+    /// for _order in 0..100 {
+    ///     let guard = customer.clone().acquire().await?; // the first one asks the server
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = Some(linger);
         self
     }
 
@@ -318,7 +345,12 @@ impl LockRequest {
                 format!("{:?} is too short; use at least {MIN_TTL:?}", self.ttl),
             );
         }
-        for (option, value) in [("ttl", self.ttl), ("hold_at_least", self.hold_at_least)] {
+        let linger = self.linger.unwrap_or(self.client.linger);
+        for (option, value) in [
+            ("ttl", self.ttl),
+            ("hold_at_least", self.hold_at_least),
+            ("linger", linger),
+        ] {
             if value > MAX_DURATION {
                 return invalid(option, format!("{value:?} is longer than {MAX_DURATION:?}"));
             }
@@ -343,6 +375,18 @@ impl LockRequest {
                 "a re-entrant lock has none: its levels end one by one".to_owned(),
             );
         }
+        if self.linger.is_some_and(|linger| !linger.is_zero())
+            && (self.owner.is_some()
+                || !self.auto_renew
+                || self.max_hold.is_some()
+                || !self.hold_at_least.is_zero())
+        {
+            return invalid(
+                "linger",
+                "a lock with an owner, a minimum or a longest hold, or without renewal does not idle"
+                    .to_owned(),
+            );
+        }
         if self.owner.as_deref() == Some("") {
             return invalid("owner", "it is empty; name one".to_owned());
         }
@@ -352,6 +396,7 @@ impl LockRequest {
             auto_renew: self.auto_renew,
             hold_at_least: self.hold_at_least,
             max_hold: self.max_hold,
+            linger,
             description: Arc::clone(&self.description),
             owner: self.owner.as_deref().map(Token::of_text),
         })

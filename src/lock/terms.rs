@@ -15,6 +15,8 @@ pub(crate) struct Terms {
     pub(crate) auto_renew: bool,
     pub(crate) hold_at_least: Duration,
     pub(crate) max_hold: Option<Duration>,
+    /// How long a released lease idles; zero: not at all.
+    pub(crate) linger: Duration,
     pub(crate) description: Arc<str>,
     pub(crate) owner: Option<Token>,
 }
@@ -26,6 +28,11 @@ impl Terms {
             && self.owner.is_none()
             && self.hold_at_least.is_zero()
             && self.max_hold.is_none()
+    }
+
+    /// Whether a lease on these terms may idle.
+    pub(crate) fn may_linger(&self) -> bool {
+        !self.linger.is_zero() && self.may_pass()
     }
 
     /// Whether the server is asked about the lease before it ends: to renew it; or, of a level that is not renewed, whether
@@ -41,11 +48,12 @@ impl Terms {
             auto_renew,
             hold_at_least,
             max_hold,
+            linger,
             description: _,
             owner,
         } = self;
         (*ttl, *auto_renew, *hold_at_least) == (those.ttl, those.auto_renew, those.hold_at_least)
-            && (*max_hold, *owner) == (those.max_hold, those.owner)
+            && (*max_hold, *owner, *linger) == (those.max_hold, those.owner, those.linger)
     }
 
     /// How long the lease is that is asked for.

@@ -80,6 +80,10 @@ pub(super) const ALL: &[Metric] = &[
         "Locks that passed to the next task in memory.",
     ),
     counter(
+        "tag_lock_reused_total",
+        "Acquires that took a lease which idled in this process, without a statement.",
+    ),
+    counter(
         "tag_lock_renewed_total",
         "Renewals that extended their lease.",
     ),

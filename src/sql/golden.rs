@@ -50,6 +50,7 @@ fn acquire(level: Option<i64>) -> Operation {
         block: 65_536,
         level,
         gives_way: true,
+        idles: false,
         queues: false,
         description: Arc::from("nightly"),
         held_by: Arc::from("web-1/4711"),

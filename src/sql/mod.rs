@@ -3,6 +3,7 @@
 //! No byte of a user's stands in SQL text as itself: strings are hexadecimal literals, numbers are
 //! decimal literals ([`literal`]).
 
+pub(crate) mod bell;
 mod change;
 mod column;
 pub(crate) mod dialect;

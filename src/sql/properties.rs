@@ -41,6 +41,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                     block,
                     level: reentrant.then_some(mark),
                     gives_way: mark % 2 == 0,
+                    idles: false,
                     queues: false,
                     description: Arc::from(description),
                     held_by: Arc::from(held_by),

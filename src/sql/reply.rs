@@ -18,6 +18,8 @@ pub(crate) const FREE: u8 = 0;
 pub(crate) const ACTIVE: u8 = 1;
 /// Released, but kept until its minimum hold ends.
 pub(crate) const KEPT: u8 = 2;
+/// What a lease is marked with that may idle. A level of an owner is marked with a random number.
+pub(crate) const IDLES: i64 = 1;
 
 /// A row as it was found. Times are microseconds from the server's now; negative: past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,12 @@ impl RowState {
     /// Its deadline, in microseconds since 1970 on the server.
     pub(crate) fn deadline(&self) -> i64 {
         self.at.saturating_add(self.remaining)
+    }
+
+    /// The client to ring when its lease is wanted: it may idle.
+    pub(crate) fn to_ring(&self) -> Option<u32> {
+        let idles = !self.is_free() && self.status == ACTIVE && self.previous == IDLES;
+        (idles && self.client != 0).then_some(self.client)
     }
 
     /// Whether a lock could be granted on this row.

@@ -26,6 +26,7 @@ fn acquire(queues: bool) -> Operation {
         block: 1,
         level: None,
         gives_way: true,
+        idles: false,
         queues,
         description: Arc::from(""),
         held_by: Arc::from(""),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::lease::Lease;
-use super::place::{Action, Place, State, Waiter};
+use super::place::{Action, Place, State, TurnOver, Waiter};
 use crate::clock::{Moment, micros};
 use crate::cost::{allocations, at_most};
 use crate::lock::terms::Terms;
@@ -23,6 +23,7 @@ fn a_turn_passes_with_one_allocation_or_two() {
         auto_renew: true,
         hold_at_least: Duration::ZERO,
         max_hold: None,
+        linger: Duration::ZERO,
         description: Arc::from(""),
         owner: None,
     };
@@ -48,7 +49,8 @@ fn a_turn_passes_with_one_allocation_or_two() {
             assert!(place.enter(waiter, now, &mut actions).is_none());
         }
         for receiver in &mut receivers {
-            assert!(place.end_turn(&lease, now, &mut actions), "it passes on");
+            let over = place.end_turn(&lease, now, &mut actions);
+            assert_eq!(over, TurnOver::HandedOn);
             let turn = receiver.try_recv().expect("told").expect("no error");
             turn.expect("a turn").disarm();
         }

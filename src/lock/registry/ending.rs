@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 
 use super::lease::Lease;
-use super::place::{Action, Place};
+use super::place::{Action, Place, TurnOver};
 use super::{Locks, keeper};
 use crate::clock::{Moment, from_micros};
 use crate::engine::outcome::{Answer, Outcome};
@@ -43,10 +43,16 @@ impl Locks {
         // Whoever was told that the lease is lost is told so again, at once. If it is not, the release frees the lock.
         let was_lost = lease.is_lost() && !lease.was_released();
         let mut actions = Vec::new();
-        let place = |place: &mut Place| place.end_turn(lease, now, &mut actions);
-        let passed = locks.lock().change(&lease.name, place);
+        let end = |place: &mut Place| {
+            let over = place.end_turn(lease, now, &mut actions);
+            if over == TurnOver::Lingers {
+                locks.lingering.idles(lease, now);
+            }
+            over
+        };
+        let over = locks.lock().change(&lease.name, end);
         // The client is closed. Whoever ends the lease releases it, once: an owner's levels are counted.
-        if passed.is_none() && lease.end() {
+        if over.is_none() && lease.end() {
             actions.push(Action::Release {
                 lease: Arc::clone(lease),
                 announce: false,
@@ -66,9 +72,13 @@ impl Locks {
                 other => locks.carry_out(&lease.name, vec![other]),
             }
         }
-        if passed == Some(true) {
-            telemetry::handed_on(&lease.name);
-            return TurnEnd::Known(Ok(()));
+        match over {
+            Some(TurnOver::HandedOn) => {
+                telemetry::handed_on(&lease.name);
+                return TurnEnd::Known(Ok(()));
+            }
+            Some(TurnOver::Lingers) => return TurnEnd::Known(Ok(())),
+            Some(TurnOver::Over) | None => {}
         }
         match sent {
             Some(receiver) => TurnEnd::Sent(receiver),
@@ -99,6 +109,7 @@ impl Locks {
         if !mutant::on(Mutant::RenewalAfterRelease) {
             self.keeper.remove(lease);
         }
+        self.lingering.remove(lease);
         let operation = Operation::Release(Release {
             token: lease.token,
             fence: lease.fence,
@@ -183,9 +194,11 @@ impl Locks {
 
     /// A renewal, or the clock, found that the lease is not ours any more.
     pub(crate) fn lose(self: &Arc<Self>, lease: &Arc<Lease>) {
-        if !lease.lose() {
+        // Nobody has it: there is nobody to tell.
+        if self.stop_lingering(lease) || !lease.lose() {
             return;
         }
+        self.lingering.remove(lease);
         telemetry::lost(&lease.name, Moment::now().since(lease.granted));
         self.move_on(lease);
     }
@@ -203,6 +216,7 @@ impl Locks {
         lease.note_release();
         lease.end();
         self.keeper.remove(lease);
+        self.lingering.remove(lease);
         self.move_on(lease);
     }
 
@@ -211,8 +225,14 @@ impl Locks {
         let Some(places) = self.lock().close() else {
             return;
         };
-        places.for_each(Place::close);
+        // What idles is nobody's, whatever is kept.
+        let idle: Vec<Arc<Lease>> = places.filter_map(Place::close).collect();
         self.keep_at_close.store(!release, Ordering::Release);
+        for lease in idle {
+            if lease.end() {
+                self.release(&lease, false, None);
+            }
+        }
         for lease in self.keeper.close() {
             self.close_lease(&lease);
         }

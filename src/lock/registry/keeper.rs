@@ -231,6 +231,9 @@ pub(crate) fn renewed(
             }
             telemetry::renewed(&lease.name, lease.trusted_for());
             lease.set_wanted(wanted > 0);
+            if wanted > 0 {
+                let _ = locks.stop_lingering(lease);
+            }
         }
         // No transaction releases an owner's level.
         Ok(Answer {

@@ -77,6 +77,8 @@ pub(crate) struct Lease {
     wanted: AtomicBool,
     /// When to look again whether another process waits, in microseconds of [`Moment`].
     next_look: AtomicI64,
+    /// Since when it idles, in microseconds of [`Moment`]; [`NEVER`] if it does not.
+    idle_since: AtomicI64,
     /// Its date with the keeper, in microseconds of [`Moment`].
     date: AtomicI64,
     /// For metrics: whether a task has it.
@@ -119,6 +121,7 @@ impl Lease {
             release_open_since: AtomicI64::new(NEVER),
             wanted: AtomicBool::new(wanted),
             next_look: AtomicI64::new(answered.after(SLICE).as_micros()),
+            idle_since: AtomicI64::new(NEVER),
             date: AtomicI64::new(0),
             hold: Hold::default(),
         };
@@ -204,6 +207,11 @@ impl Lease {
         self.signal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether its block has another turn.
+    pub(crate) fn has_turns(&self) -> bool {
+        self.current_turn() < self.fence
+    }
+
     /// Begins the next turn of the block, with a signal of its own; `None` if the block is used up.
     pub(crate) fn next_turn(&self) -> Option<u64> {
         let turn = self.current_turn();
@@ -213,7 +221,9 @@ impl Lease {
         let mut signal = self.lock_signal();
         // Lost in this moment: either it is seen here, or `lose` cancels the new signal. Used in a transaction: either it is
         // seen here, or the transaction's call sees the new turn.
-        let used = self.was_in_transaction() && !mutant::on(Mutant::TurnAfterVerify);
+        let used = self.was_in_transaction()
+            && !mutant::on(Mutant::TurnAfterVerify)
+            && !mutant::on(Mutant::LingerAfterVerify);
         if self.is_lost() || used {
             return None;
         }
@@ -312,6 +322,17 @@ impl Lease {
         true
     }
 
+    /// Since when it idles.
+    pub(crate) fn idle_since(&self) -> Option<Moment> {
+        moment(self.idle_since.load(Ordering::Relaxed))
+    }
+
+    /// It idles from then on, or no more. What it did before.
+    pub(crate) fn set_idle_since(&self, since: Option<Moment>) -> Option<Moment> {
+        let since = since.map_or(NEVER, Moment::as_micros);
+        moment(self.idle_since.swap(since, Ordering::Relaxed))
+    }
+
     pub(crate) fn date(&self) -> Moment {
         Moment::from_micros(self.date.load(Ordering::Relaxed))
     }
@@ -360,6 +381,10 @@ impl Lease {
     }
 }
 
+fn moment(micros: i64) -> Option<Moment> {
+    (micros != NEVER).then(|| Moment::from_micros(micros))
+}
+
 impl std::fmt::Debug for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lease")
@@ -386,6 +411,7 @@ mod tests {
             auto_renew: true,
             hold_at_least: Duration::ZERO,
             max_hold: None,
+            linger: Duration::ZERO,
             description: Arc::from(""),
             owner: None,
         };

@@ -6,6 +6,7 @@ pub(crate) mod ending;
 pub(crate) mod in_use;
 pub(crate) mod keeper;
 pub(crate) mod lease;
+mod linger;
 mod pace;
 mod place;
 mod places;
@@ -23,6 +24,7 @@ use tracing::Instrument;
 
 use self::keeper::Keeper;
 use self::lease::Lease;
+use self::linger::Lingering;
 use self::place::{Action, Asking, Leaving, Place, Question, Waiter};
 use self::places::Places;
 use self::turn::Turn;
@@ -61,6 +63,7 @@ pub(crate) struct Locks {
     client: u32,
     places: Mutex<Places>,
     pub(crate) keeper: Keeper,
+    lingering: Lingering,
     /// A place has a new time to look.
     pub(crate) watch: Arc<Notify>,
     pub(crate) stopped: CancellationToken,
@@ -70,10 +73,12 @@ pub(crate) struct Locks {
 
 impl Locks {
     pub(crate) fn start(engine: Arc<Engine>, held_by: &str) -> Arc<Self> {
+        let client = rand::random();
         let locks = Arc::new(Self {
             engine,
             held_by: held_by.into(),
-            client: rand::random(),
+            client,
+            lingering: Lingering::new(client),
             places: Mutex::default(),
             keeper: Keeper::default(),
             watch: Arc::default(),
@@ -89,6 +94,12 @@ impl Locks {
         let changed = Arc::clone(&locks.watch);
         let watch = move || watcher::run(weak.clone(), Arc::clone(&changed), stopped.clone());
         locks.engine.keep_running("the watcher of locks", watch);
+        let (weak, stopped) = (Arc::downgrade(&locks), locks.stopped.clone());
+        let some = Arc::clone(&locks.lingering.some);
+        let linger = move || linger::run(weak.clone(), Arc::clone(&some), stopped.clone());
+        locks
+            .engine
+            .keep_running("the keeper of idle leases", linger);
         locks
     }
 
@@ -105,6 +116,16 @@ impl Locks {
         wait: Wait,
         now: Moment,
     ) -> Result<Entered<'l>, Error> {
+        if terms.may_linger() {
+            let hears = self.lingering.hears(now);
+            let take = |place: &mut Place| {
+                let turn = place.take(&terms, hears, now);
+                turn.inspect(|turn| self.lingering.wakes(&turn.lease))
+            };
+            if let Some(turn) = self.lock().change(name, take).flatten() {
+                return Ok(Entered::Taken(turn));
+            }
+        }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (reply, receiver) = oneshot::channel();
         let waiter = Waiter {
@@ -158,11 +179,12 @@ impl Locks {
                 Action::Ask(question) => self.ask(name, question),
                 Action::Release { lease, announce } => self.release(&lease, announce, None),
                 Action::Waits => telemetry::waits(),
-                Action::Want(wait) => {
+                Action::Want(wait, ring) => {
                     telemetry::wished(name);
-                    self.want(name, wait);
+                    self.want(name, wait, ring);
                 }
-                Action::NoLongerWant => self.want(name, Duration::ZERO),
+                Action::Ring(client) => self.ring(client, name),
+                Action::NoLongerWant => self.want(name, Duration::ZERO, None),
                 Action::Watch => self.watch.notify_one(),
                 Action::LookForOthers(lease) => self.look_for_others(lease),
             }
@@ -178,6 +200,7 @@ impl Locks {
             ttl: micros(terms.lease()),
             block: terms.block(),
             level: terms.owner.map(|_| rand::random()),
+            idles: terms.may_linger(),
             gives_way: question.asking == Asking::New && !mutant::on(Mutant::NobodyGivesWay),
             queues: matches!(question.asking, Asking::AtRow(_)),
             description: Arc::clone(&terms.description),
@@ -265,6 +288,9 @@ impl Locks {
 
     fn granted(self: &Arc<Self>, lease: Arc<Lease>, entrant: Option<u64>, now: Moment) {
         self.keeper.add(&lease);
+        if lease.terms.may_linger() {
+            self.lingering.add(&lease);
+        }
         let granted = Arc::clone(&lease);
         let known = self.change(&lease.name, |place, actions| match entrant {
             Some(id) => place.entered(id, granted, now, actions),
@@ -276,20 +302,32 @@ impl Locks {
         }
     }
 
-    /// Says in the row that this process waits for so long, so that its holder does not keep it in memory.
-    pub(crate) fn want(&self, name: &Name, wait: Duration) {
+    /// Says in the row that this process waits for so long, so that its holder does not keep it in memory; then rings that client, whose
+    /// lease may idle.
+    pub(crate) fn want(self: &Arc<Self>, name: &Name, wait: Duration, ring: Option<u32>) {
         // What is taken back later than this does no more good than its own end.
         let most = if wait.is_zero() {
             LOCK_WAIT
         } else {
             Duration::MAX
         };
+        // If it fails, the wait is longer, and no less safe.
+        let told = match ring {
+            None => Reply::client(drop),
+            Some(client) => {
+                let (locks, name) = (Arc::clone(self), name.clone());
+                Reply::client(move |wished| {
+                    if wished.is_ok() {
+                        locks.ring(client, &name);
+                    }
+                })
+            }
+        };
         self.engine.submit(
             RowKey::lock(name.clone()),
             Request::Operation(Operation::Want(Want { wait: micros(wait) })),
             Moment::now().after(self.engine.request_limit().min(most)),
-            // If it fails, the wait is longer, and no less safe.
-            Reply::client(drop),
+            told,
         );
     }
 
@@ -300,14 +338,21 @@ impl Locks {
             if let Ok(seen) = seen.await
                 && let Some(row) = seen.first().copied().flatten()
             {
-                lease.set_wanted(row.wanted > 0);
-                // Released by force, or granted to somebody else: no more turns of it. An older row than ours is what
-                // another node of a cluster shows that is behind.
-                if row.fence > lease.fence || (row.fence == lease.fence && row.status != ACTIVE) {
-                    locks.lose(&lease);
-                }
+                locks.saw(&lease, &row);
             }
         });
+    }
+
+    /// What was seen of the row of a lease that is ours.
+    fn saw(self: &Arc<Self>, lease: &Arc<Lease>, row: &RowState) {
+        lease.set_wanted(row.wanted > 0);
+        // Released by force, or granted to somebody else: no more turns of it. An older row than ours is what
+        // another node of a cluster shows that is behind.
+        if row.fence > lease.fence || (row.fence == lease.fence && row.status != ACTIVE) {
+            self.lose(lease);
+        } else if row.wanted > 0 {
+            let _ = self.stop_lingering(lease);
+        }
     }
 
     /// The names to look at now, and when to look next. A question to the server takes so long: `distance`.
@@ -345,6 +390,8 @@ impl Locks {
 
 /// What came of asking.
 pub(crate) enum Entered<'l> {
+    /// It idled here.
+    Taken(Turn),
     /// It is held, and who asked does not wait.
     Refused,
     /// The answer comes here.

@@ -7,7 +7,7 @@ use crate::mutant::{self, Mutant};
 use crate::sql::column::Column;
 use crate::sql::list::Row;
 use crate::sql::outcome::{Outcome, Verdict};
-use crate::sql::reply::{ACTIVE, RowState};
+use crate::sql::reply::{ACTIVE, IDLES, RowState};
 use crate::sql::row::FREE;
 use crate::timing::{GIVE_WAY, GIVE_WAY_TO_STANDBY, STANDBY};
 use crate::token::Token;
@@ -25,6 +25,8 @@ pub(crate) struct Acquire {
     pub(crate) level: Option<i64>,
     /// It lets those go first that wait already, for a moment after each release.
     pub(crate) gives_way: bool,
+    /// The lease may idle: who wants it rings.
+    pub(crate) idles: bool,
     /// It waits at the row, when a transaction of the application holds that.
     pub(crate) queues: bool,
     pub(crate) description: Arc<str>,
@@ -35,12 +37,17 @@ pub(crate) struct Acquire {
 const MINE: &str = "(t.holder=v.token AND t.status=1 AND t.deadline>{at})";
 
 impl Acquire {
+    /// What the row is marked with.
+    fn mark(&self) -> i64 {
+        self.level.unwrap_or(if self.idles { IDLES } else { 0 })
+    }
+
     pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
         row.number(Column::NotAfter, not_after)
             .number(Column::GivesWay, u8::from(self.gives_way))
             .number(Column::Ttl, self.ttl)
             .number(Column::Block, self.block)
-            .number(Column::Level, self.level.unwrap_or_default())
+            .number(Column::Level, self.mark())
             .text(Column::Description, &self.description)
             .text(Column::HeldBy, &self.held_by)
     }

@@ -26,6 +26,7 @@ fn acquire(reentrant: bool) -> Operation {
         block: 1,
         level: reentrant.then_some(7),
         gives_way: true,
+        idles: false,
         queues: false,
         description: Arc::from(""),
         held_by: Arc::from(""),

@@ -18,8 +18,10 @@ pub(crate) enum Action {
     },
     /// A waiter that asked at once has to wait, or one that came stands behind others.
     Waits,
-    /// Say in the row that this process waits, for so long.
-    Want(Duration),
+    /// Say in the row that this process waits, for so long; then ring that client, whose lease may idle.
+    Want(Duration, Option<u32>),
+    /// Ring that client again.
+    Ring(u32),
     /// Take that back.
     NoLongerWant,
     /// Wake the watcher: a place has a new time to look.
@@ -35,6 +37,17 @@ pub(crate) struct Question {
     pub(crate) asking: Asking,
     /// It is for this waiter, which goes past the queue.
     pub(crate) entrant: Option<u64>,
+}
+
+/// What became of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TurnOver {
+    /// The next task has it.
+    HandedOn,
+    /// Nobody wants it here, and it idles.
+    Lingers,
+    /// It goes back to the table, or had been lost.
+    Over,
 }
 
 /// How it is asked for a lock.

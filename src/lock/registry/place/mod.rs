@@ -16,6 +16,7 @@
 //! All wait in one queue. Only an owner that holds the lock already goes past it, one level deeper: it asks on its own.
 
 mod action;
+mod linger;
 mod owner;
 mod waiter;
 mod watch;
@@ -23,7 +24,7 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::action::{Action, Asking, Leaving, Question};
+pub(crate) use self::action::{Action, Asking, Leaving, Question, TurnOver};
 use self::owner::Entrant;
 use self::waiter::Queue;
 pub(crate) use self::waiter::Waiter;
@@ -45,6 +46,8 @@ pub(crate) enum State {
         since: Moment,
     },
     Held(Arc<Lease>),
+    /// It is ours, and no task has it.
+    Lingering(Arc<Lease>),
     /// A release is on its way; nobody asks before it is known.
     Releasing,
     /// Somebody else holds it, or is about to: we look at the row from time to time.
@@ -84,6 +87,10 @@ impl Place {
         now: Moment,
         actions: &mut Vec<Action>,
     ) -> Option<Waiter> {
+        // It does not serve this one.
+        if let Some(lease) = self.lingering() {
+            self.give_back(lease, actions);
+        }
         if let Some(owner) = waiter.terms.owner
             && self.may_enter(owner, waiter.once)
         {
@@ -120,7 +127,7 @@ impl Place {
     /// Whether the lock was seen held, or belongs to somebody who waits for it.
     fn is_taken(&self) -> bool {
         match self.state {
-            State::Held(_) => true,
+            State::Held(_) | State::Lingering(_) => true,
             // The first answer is everybody's.
             State::Asking { asking, .. } => {
                 matches!(asking, Asking::AtRow(_)) || !self.watch.is_blind()
@@ -273,8 +280,10 @@ impl Place {
         }
         self.state = State::Watching;
         actions.push(Action::Watch);
-        if let Some(wait) = row.and_then(|row| self.watch.wish(row, now)) {
-            actions.push(Action::Want(wait));
+        if let Some(row) = row
+            && let Some(wait) = self.watch.wish(row, now)
+        {
+            actions.push(Action::Want(wait, row.to_ring()));
         }
     }
 
@@ -324,36 +333,41 @@ impl Place {
             }
         } else if let Some(row) = held {
             if let Some(wait) = self.watch.wish(row, now) {
-                actions.push(Action::Want(wait));
+                actions.push(Action::Want(wait, row.to_ring()));
+            } else if let Some(client) = self.watch.rings(row, now) {
+                actions.push(Action::Ring(client));
             }
         } else if !gives_way && !self.watch.courtesy(now) {
             self.ask(Asking::Waiting, now, actions);
         }
     }
 
-    /// The holder of the current turn is done with it. Whether the lock passed on in memory;
-    /// otherwise it is released through the table.
+    /// The holder of the current turn is done with it.
     pub(crate) fn end_turn(
         &mut self,
         lease: &Arc<Lease>,
         now: Moment,
         actions: &mut Vec<Action>,
-    ) -> bool {
+    ) -> TurnOver {
         if !self.is_current(lease) {
             // A level beside others; or it was lost before, and the place has gone on without it.
             self.drop_level(lease);
             if !lease.has_ended() {
                 actions.push(give_back_quietly(lease));
             }
-            return false;
+            return TurnOver::Over;
         }
         if self.may_pass(lease, now) {
             if lease.look_is_due(now) {
                 actions.push(Action::LookForOthers(Arc::clone(lease)));
             }
             if lease.next_turn().is_some() && self.queue.hand(lease) {
-                return true;
+                return TurnOver::HandedOn;
             }
+        }
+        if self.may_linger(lease, now) {
+            self.state = State::Lingering(Arc::clone(lease));
+            return TurnOver::Lingers;
         }
         match self.levels.pop() {
             Some(level) => {
@@ -362,11 +376,11 @@ impl Place {
             }
             None => self.give_back(Arc::clone(lease), actions),
         }
-        false
+        TurnOver::Over
     }
 
     fn is_current(&self, lease: &Arc<Lease>) -> bool {
-        matches!(&self.state, State::Held(held) if Arc::ptr_eq(held, lease))
+        matches!(&self.state, State::Held(held) | State::Lingering(held) if Arc::ptr_eq(held, lease))
     }
 
     fn drop_level(&mut self, lease: &Arc<Lease>) {
@@ -433,17 +447,22 @@ impl Place {
     pub(crate) fn fail(&mut self, error: &Error, now: Moment, actions: &mut Vec<Action>) {
         self.queue.fail(error);
         self.give_up(now, actions);
-        if !matches!(self.state, State::Held(_) | State::Releasing) {
+        if !matches!(
+            self.state,
+            State::Held(_) | State::Lingering(_) | State::Releasing
+        ) {
             self.settle_down();
         }
     }
 
-    /// The client is closed.
-    pub(crate) fn close(mut self) {
+    /// The client is closed. Gives out the lease that idles.
+    pub(crate) fn close(mut self) -> Option<Arc<Lease>> {
+        let lingering = self.lingering();
         self.queue.fail(&Error::Closed);
         for entrant in self.entrants {
             entrant.waiter.fail(&Error::Closed);
         }
+        lingering
     }
 
     /// When to look next, if it is watched.

@@ -28,7 +28,7 @@ impl Place {
             State::Watching => self.watch.seems_held_by(owner),
             // Who does not wait is told whether it does.
             State::Asking { .. } => once,
-            State::Idle | State::Releasing => false,
+            State::Idle | State::Lingering(_) | State::Releasing => false,
         }
     }
 

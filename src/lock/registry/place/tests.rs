@@ -27,6 +27,7 @@ fn terms(owner: Option<&str>) -> Terms {
         auto_renew: true,
         hold_at_least: Duration::ZERO,
         max_hold: None,
+        linger: Duration::ZERO,
         description: Arc::from(""),
         owner: owner.map(Token::of_text),
     }
@@ -140,7 +141,8 @@ impl Scene {
     fn release(&mut self, turn: Turn) {
         let lease = Arc::clone(&turn.lease);
         turn.disarm();
-        assert!(!self.place.end_turn(&lease, self.now, &mut self.actions));
+        let over = self.place.end_turn(&lease, self.now, &mut self.actions);
+        assert_eq!(over, TurnOver::Over);
         self.place
             .released(Duration::ZERO, None, self.now, &mut self.actions);
     }
@@ -240,7 +242,8 @@ fn the_owner_that_holds_goes_past_the_queue_and_others_do_not() {
     // Whichever level ends first: the lock is the next one's only after both.
     let lease = Arc::clone(&outer.lease);
     outer.disarm();
-    assert!(!scene.place.end_turn(&lease, scene.now, &mut scene.actions));
+    let over = scene.place.end_turn(&lease, scene.now, &mut scene.actions);
+    assert_eq!(over, TurnOver::Over);
     assert!(
         matches!(
             scene.actions[..],
@@ -312,7 +315,8 @@ fn what_a_lease_is_described_by_does_not_keep_it_from_passing_on() {
     scene.actions.clear();
     let lease = Arc::clone(&held.lease);
     held.disarm();
-    assert!(scene.place.end_turn(&lease, scene.now, &mut scene.actions));
+    let over = scene.place.end_turn(&lease, scene.now, &mut scene.actions);
+    assert_eq!(over, TurnOver::HandedOn);
     turn(&mut second).disarm();
 }
 
@@ -386,7 +390,8 @@ fn an_attempt_during_a_release_is_refused_when_another_level_is_left() {
     let mut deeper = scene.wait(Some("a"));
     let ended = Arc::clone(&outer.lease);
     outer.disarm();
-    assert!(!scene.place.end_turn(&ended, scene.now, &mut scene.actions));
+    let over = scene.place.end_turn(&ended, scene.now, &mut scene.actions);
+    assert_eq!(over, TurnOver::Over);
     let (waits, mut tried) = scene.try_once(None);
     assert!(waits, "the lock may be free in a moment");
     let level = lease(terms(Some("a")), 1_000_000);

@@ -70,6 +70,8 @@ pub(crate) struct Watch {
     /// Until when the others know that we wait, unless a grant has answered the wish, and when they were told.
     wanted: Moment,
     told: Moment,
+    /// When the holder was rung last, whose lease may idle.
+    rung: Moment,
     rotation: Rotation,
 }
 
@@ -96,6 +98,7 @@ impl Watch {
             }),
             wanted: now,
             told: now,
+            rung: now,
             rotation: Rotation::new(client),
         }
     }
@@ -264,6 +267,16 @@ impl Watch {
         self.wanted = now.after(wait);
         self.told = now;
         Some(wait)
+    }
+
+    /// Whom to ring: a client whose lease may idle, once our wish is known.
+    pub(super) fn rings(&mut self, row: &RowState, now: Moment) -> Option<u32> {
+        let client = row.to_ring().filter(|_| row.wanted > 0)?;
+        let due = self.rung.after(WANT_AGAIN) <= now;
+        if due {
+            self.rung = now;
+        }
+        due.then_some(client)
     }
 
     /// Nobody waits any more. Whether the others think so.

@@ -37,7 +37,7 @@ fn who_is_far_away_and_has_waited_for_long_goes_before_those_nearby() {
         far.now = far.now.after(after);
         far.actions.clear();
         far.refused(&held(8, 0));
-        let wishes = matches!(far.actions[..], [.., Action::Want(wish)] if wish == wait);
+        let wishes = matches!(far.actions[..], [.., Action::Want(wish, _)] if wish == wait);
         assert!(wishes, "{after:?}: {:?}", far.actions);
         far.place.is_due(GIVE_WAY, far.now, &mut far.actions);
     }
@@ -93,7 +93,7 @@ fn stands_by(wanted: i64) {
         scene.actions.clear();
         scene.looked(&row);
         known = row.is_wanted_by_standby();
-        if let [Action::Want(wait)] = scene.actions[..] {
+        if let [Action::Want(wait, _)] = scene.actions[..] {
             // The server says so from the next look on.
             (row.wanted, wished) = (micros(wait), Some(wait));
         }

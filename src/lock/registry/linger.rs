@@ -1,0 +1,276 @@
+//! Leases that idle: released here, and still this process's on the server, so that the next acquire here costs no statement.
+//!
+//! Whoever wants such a lease elsewhere says so in the lock's row and rings the bell of this client ([`crate::sql::bell`]), which is read
+//! every few milliseconds as long as there are leases that may idle. What was rung for is looked at, and given back if it is wanted.
+//!
+//! An idle lease is taken again only if the bell was heard a moment ago: who is cut off must not take what others may have freed by force.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use sqlx::Row;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::Locks;
+use super::lease::Lease;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::mutant::{self, Mutant};
+use crate::name::Name;
+use crate::sql::bell::{self, Rung};
+use crate::sql::row::RowKey;
+use crate::timing::{HEARD, LANE_AGE, LINGER_STEP, TICK, TICK_AT_REST};
+use crate::token::Token;
+
+/// So many leases of a client idle at the most.
+const MOST: usize = 16_384;
+/// When there are more, so many of them are given back at once.
+const AT_ONCE: usize = 1_024;
+/// So many rows are looked at at once.
+const ROWS: usize = 1_024;
+
+/// The leases of a client that may idle.
+pub(crate) struct Lingering {
+    bell: Token,
+    leases: Mutex<HashMap<u64, Arc<Lease>>>,
+    idle: AtomicUsize,
+    /// When the last reading of the bell was sent that was answered, in microseconds of [`Moment`].
+    heard: AtomicI64,
+    /// There is a lease that may idle.
+    pub(crate) some: Arc<Notify>,
+}
+
+impl Lingering {
+    pub(super) fn new(client: u32) -> Self {
+        Self {
+            bell: Token::bell_of(client),
+            leases: Mutex::default(),
+            idle: AtomicUsize::new(0),
+            heard: AtomicI64::new(i64::MIN),
+            some: Arc::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Lease>>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A lease that may idle was granted.
+    pub(super) fn add(&self, lease: &Arc<Lease>) {
+        let mut leases = self.lock();
+        leases.insert(lease.number, Arc::clone(lease));
+        if leases.len() == 1 {
+            self.some.notify_one();
+        }
+    }
+
+    /// It is over.
+    pub(super) fn remove(&self, lease: &Lease) {
+        if self.lock().remove(&lease.number).is_some() {
+            self.wakes(lease);
+        }
+    }
+
+    /// It idles from now on.
+    pub(super) fn idles(&self, lease: &Lease, now: Moment) {
+        if lease.set_idle_since(Some(now)).is_none() {
+            self.idle.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// It idles no more.
+    pub(super) fn wakes(&self, lease: &Lease) {
+        if lease.set_idle_since(None).is_some() {
+            self.idle.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the bell was heard a moment before `now`.
+    pub(super) fn hears(&self, now: Moment) -> bool {
+        let heard = self.heard.load(Ordering::Acquire);
+        heard != i64::MIN && now.since(Moment::from_micros(heard)) <= HEARD
+    }
+
+    fn all(&self) -> Vec<Arc<Lease>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Those that have idled for as long as they may; and those that idle longest, if there are too many.
+    fn over(&self, now: Moment) -> Vec<Arc<Lease>> {
+        let mut idle: Vec<(Moment, Arc<Lease>)> = Vec::new();
+        for lease in self.lock().values() {
+            if let Some(since) = lease.idle_since() {
+                idle.push((since, Arc::clone(lease)));
+            }
+        }
+        let too_many = if idle.len() > MOST {
+            idle.sort_by_key(|(since, _)| *since);
+            idle.len() - MOST + AT_ONCE
+        } else {
+            0
+        };
+        let over = |number: usize, since: Moment, lease: &Lease| {
+            number < too_many || now.since(since) >= lease.terms.linger
+        };
+        let numbered = idle.into_iter().enumerate();
+        numbered
+            .filter(|(number, (since, lease))| over(*number, *since, lease))
+            .map(|(_, (_, lease))| lease)
+            .collect()
+    }
+}
+
+/// What the bell said last.
+#[derive(Default)]
+struct Ear {
+    times: Option<u64>,
+}
+
+impl Ear {
+    /// Those leases for which it was rung since it was read last.
+    fn rung_for(&mut self, rung: &Rung, leases: Vec<Arc<Lease>>) -> Vec<Arc<Lease>> {
+        let before = self.times.replace(rung.times);
+        let Some(names) = before.and_then(|before| rung.since(before)) else {
+            // All of them, perhaps.
+            return leases;
+        };
+        if names.is_empty() {
+            return Vec::new();
+        }
+        let is_meant = |lease: &Arc<Lease>| names.contains(&bell::hash(&lease.name));
+        leases.into_iter().filter(is_meant).collect()
+    }
+}
+
+/// Runs until the client is closed or gone.
+pub(crate) async fn run(locks: Weak<Locks>, some: Arc<Notify>, stopped: CancellationToken) {
+    let mut ear = Ear::default();
+    let mut made: Option<Moment> = None;
+    let (mut swept, mut busy) = (Moment::now(), Moment::now());
+    loop {
+        let Some(strong) = locks.upgrade() else {
+            return;
+        };
+        let lingering = &strong.lingering;
+        if lingering.is_empty() {
+            drop(strong);
+            tokio::select! {
+                () = stopped.cancelled() => return,
+                () = some.notified() => continue,
+            }
+        }
+        let now = Moment::now();
+        // A purge takes what nobody has used for long.
+        if made.is_none_or(|made| now.since(made) > LANE_AGE / 4) {
+            made = strong
+                .engine
+                .query(bell::make(lingering.bell))
+                .await
+                .is_ok()
+                .then_some(now);
+        }
+        match strong.hear().await {
+            Ok(Some(rung)) => {
+                let mut meant = ear.rung_for(&rung, lingering.all());
+                if mutant::on(Mutant::BellUnheard) {
+                    meant.clear();
+                }
+                lingering.heard.store(now.as_micros(), Ordering::Release);
+                if !meant.is_empty() {
+                    busy = now;
+                }
+                for some in meant.chunks(ROWS) {
+                    strong.look_at(some).await;
+                }
+            }
+            // Somebody took it: it is made again, and all is looked at.
+            Ok(None) => (made, ear.times) = (None, None),
+            Err(error) => tracing::debug!(%error, "cannot hear whether an idle lease is wanted"),
+        }
+        let now = Moment::now();
+        if now.since(swept) >= LINGER_STEP || lingering.idle.load(Ordering::Relaxed) > MOST {
+            swept = now;
+            for lease in lingering.over(now) {
+                let _ = strong.stop_lingering(&lease);
+            }
+        }
+        let tick = if now.since(busy) < LINGER_STEP {
+            TICK
+        } else {
+            TICK_AT_REST
+        };
+        drop(strong);
+        tokio::select! {
+            () = stopped.cancelled() => return,
+            () = tokio::time::sleep(tick) => {}
+        }
+    }
+}
+
+impl Locks {
+    /// Reads this client's bell; `None` if it is not there.
+    async fn hear(&self) -> Result<Option<Rung>, Error> {
+        let rows = self.engine.query(bell::read(self.lingering.bell)).await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let text: String = row.try_get_unchecked(0).map_err(Error::from_sqlx)?;
+        // One that cannot be read is one of which nothing is known.
+        Ok(Rung::decode(&text))
+    }
+
+    /// Looks at the rows of leases that were rung for, perhaps.
+    async fn look_at(self: &Arc<Self>, leases: &[Arc<Lease>]) {
+        let key = |lease: &Arc<Lease>| RowKey::lock(lease.name.clone());
+        let Ok(seen) = self.engine.look(leases.iter().map(key).collect()).await else {
+            // Whoever waits rings again.
+            return;
+        };
+        for (lease, row) in leases.iter().zip(seen) {
+            match row {
+                Some(row) => self.saw(lease, &row),
+                // Deleted by hand.
+                None => {
+                    let _ = self.stop_lingering(lease);
+                }
+            }
+        }
+    }
+
+    /// A lease that idles is given back, since it is wanted, or nobody has needed it for long.
+    /// Whether it idled.
+    pub(super) fn stop_lingering(self: &Arc<Self>, lease: &Arc<Lease>) -> bool {
+        let stopped = self.change(&lease.name, |place, actions| {
+            place.stop_lingering(lease, actions)
+        });
+        stopped == Some(true)
+    }
+
+    /// Gives back what idles here of a name, and waits for that: what comes next cannot use it.
+    pub(crate) async fn wake(self: &Arc<Self>, name: &Name) {
+        let Some(lease) = self.change(name, |place, _| place.wake()).flatten() else {
+            return;
+        };
+        let (told, known) = tokio::sync::oneshot::channel();
+        self.release(&lease, true, Some(told));
+        // However it ended: what comes next finds out.
+        let _ = known.await;
+    }
+
+    /// Rings for a lock whose holder's lease may idle. It is no loss if that fails: who waits rings again.
+    pub(crate) fn ring(self: &Arc<Self>, client: u32, name: &Name) {
+        let locks = Arc::clone(self);
+        let ring = bell::ring(Token::bell_of(client), name);
+        self.engine.runtime().spawn(async move {
+            if let Err(error) = locks.engine.query(ring).await {
+                tracing::debug!(%error, "cannot ring for a lock");
+            }
+        });
+    }
+}
