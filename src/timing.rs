@@ -63,8 +63,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(5);
 pub(crate) const TICK_AT_REST: Duration = Duration::from_millis(20);
 /// An idle lease is taken again if the last reading of the bell that was answered was sent within this time.
 pub(crate) const HEARD: Duration = Duration::from_millis(60);
-/// How often idle leases are looked through for those that have idled for long enough.
-pub(crate) const LINGER_STEP: Duration = Duration::from_millis(250);
+/// After somebody has rung, the client hears better for so long.
+pub(crate) const LIVELY: Duration = Duration::from_millis(250);
 
 const fn longer(long: Duration, short: Duration) -> bool {
     long.as_micros() > short.as_micros()

@@ -6,8 +6,8 @@
 //! scripts/with-mysql cargo bench --bench leases -- --quick          within three minutes
 //! scripts/with-mysql cargo bench --bench leases -- --brief          shows that it runs; measures nothing
 //! scripts/with-mysql cargo bench --bench leases -- --json FILE      one object a figure and line
-//! scripts/with-mysql cargo bench --bench leases -- --only many      one part: hot, handover, many,
-//!                                                                   waiting or takeover
+//! scripts/with-mysql cargo bench --bench leases -- --only many      one part: hot, handover, idle,
+//!                                                                   many, waiting or takeover
 //! ```
 
 mod clock;
@@ -15,6 +15,7 @@ mod database;
 mod figures;
 mod handover;
 mod hot;
+mod idle;
 mod many;
 mod options;
 mod process;
@@ -58,6 +59,9 @@ async fn run(options: &Options, database: &Database, figures: &mut Figures) -> R
     }
     if options.runs("waiting") {
         waiting::run(options, database, figures).await?;
+    }
+    if options.runs("idle") {
+        idle::run(options, database, figures).await?;
     }
     if options.runs("many") {
         many::run(options, database, figures).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::Result;
 
-const PARTS: [&str; 5] = ["hot", "handover", "takeover", "waiting", "many"];
+const PARTS: [&str; 6] = ["hot", "handover", "takeover", "waiting", "idle", "many"];
 
 /// What part of a quick run's numbers a brief one has.
 const BRIEF: usize = 8;

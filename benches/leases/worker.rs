@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use crate::{Result, handover, many, takeover};
+use crate::{Result, handover, idle, many, takeover};
 
 const WORK: &str = "TAG_LOCK_LEASES_WORK";
 const URL: &str = "TAG_LOCK_LEASES_URL";
@@ -33,6 +33,7 @@ impl Work {
         };
         let part = match part.as_str() {
             "handover" => "handover",
+            "idle" => "idle",
             "many" => "many",
             "takeover" => "takeover",
             _ => return Err("unknown work".into()),
@@ -54,6 +55,7 @@ impl Work {
             .env(NAME, &self.name)
             .env(COUNT, self.count.to_string())
             .env(MILLISECONDS, self.time.as_millis().to_string())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
@@ -82,6 +84,12 @@ impl Worker {
         Ok(self.process.start_kill()?)
     }
 
+    /// Ends its input, and waits for its end.
+    pub(crate) async fn end(mut self) -> Result<()> {
+        drop(self.process.stdin.take());
+        self.ended().await
+    }
+
     /// Waits for its end.
     pub(crate) async fn ended(mut self) -> Result<()> {
         self.process.wait().await?;
@@ -104,6 +112,7 @@ impl Worker {
 pub(crate) async fn run(work: Work) -> Result<()> {
     match work.part {
         "handover" => handover::work(work).await,
+        "idle" => idle::work(work).await,
         "many" => many::work(work).await,
         _ => takeover::work(work).await,
     }

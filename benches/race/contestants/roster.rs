@@ -12,7 +12,7 @@ use super::get_lock::GetLock;
 use super::optimistic::Optimistic;
 use super::redis::Redis;
 use super::redlock::Redlock;
-use super::tag_lock::TagLock;
+use super::tag_lock::{DEFAULT, EVERY_STRIPE, LINGER, TagLock};
 use super::unique_insert::UniqueInsert;
 use super::{Contestant, Profile, Result};
 use crate::arena::Arena;
@@ -58,8 +58,9 @@ fn entry<C: Contestant>() -> Entry {
 /// All contestants.
 pub fn roster() -> Vec<Entry> {
     vec![
-        entry::<TagLock<false>>(),
-        entry::<TagLock<true>>(),
+        entry::<TagLock<DEFAULT>>(),
+        entry::<TagLock<EVERY_STRIPE>>(),
+        entry::<TagLock<LINGER>>(),
         entry::<ArticleVersion<1>>(),
         entry::<ArticleVersion<2>>(),
         entry::<ArticleVersion<3>>(),

@@ -1,5 +1,5 @@
-//! This library, through its public interface: with its defaults, and with the stripe for each request, as the original
-//! design takes it.
+//! This library, through its public interface: with its defaults, with the stripe for each request, as the original
+//! design takes it, and with leases that idle.
 
 use std::time::Duration;
 
@@ -14,22 +14,31 @@ use crate::arena::Arena;
 /// How many acquires fill the table at once.
 const FILLERS: u64 = 2_000;
 
-/// A client of the library; all tasks of a process share it. With `EVERY_STRIPE` each request takes its stripe.
+/// With its defaults.
+pub const DEFAULT: u8 = 0;
+/// Each request takes its stripe.
+pub const EVERY_STRIPE: u8 = 1;
+/// Released leases idle.
+pub const LINGER: u8 = 2;
+/// Longer than a race.
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// A client of the library; all tasks of a process share it.
 #[derive(Clone)]
-pub struct TagLock<const EVERY_STRIPE: bool> {
+pub struct TagLock<const VARIANT: u8> {
     client: LockClient,
 }
 
-impl<const EVERY_STRIPE: bool> Contestant for TagLock<EVERY_STRIPE> {
+impl<const VARIANT: u8> Contestant for TagLock<VARIANT> {
     const PROFILE: Profile = Profile {
-        name: if EVERY_STRIPE {
-            "tag-lock-every-stripe"
-        } else {
-            "tag-lock"
+        name: match VARIANT {
+            EVERY_STRIPE => "tag-lock-every-stripe",
+            LINGER => "tag-lock-linger",
+            _ => "tag-lock",
         },
-        counters: true,
+        counters: VARIANT != LINGER,
         packets: true,
-        fills: true,
+        fills: VARIANT != LINGER,
         ..Profile::LOCK
     };
 
@@ -51,13 +60,13 @@ impl<const EVERY_STRIPE: bool> Contestant for TagLock<EVERY_STRIPE> {
 
     async fn open(arena: &Arena, _tasks: usize) -> Result<Self> {
         let builder = LockClient::builder(arena.url.parse()?);
-        let stripes = if EVERY_STRIPE {
-            Stripes::EveryRequest
-        } else {
-            Stripes::default()
+        let builder = match VARIANT {
+            EVERY_STRIPE => builder.stripes(Stripes::EveryRequest),
+            LINGER => builder.linger(LONG),
+            _ => builder,
         };
         Ok(Self {
-            client: builder.stripes(stripes).connect().await?,
+            client: builder.connect().await?,
         })
     }
 

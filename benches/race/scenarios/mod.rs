@@ -240,8 +240,9 @@ fn growth_cells(quick: bool) -> Vec<(String, Growth, u64)> {
 }
 
 /// The contestants that a quick race keeps in the scenarios that cost most time.
-const QUICK: [&str; 7] = [
+const QUICK: [&str; 8] = [
     "tag-lock",
+    "tag-lock-linger",
     "article-v3",
     "unique-insert",
     "get-lock",

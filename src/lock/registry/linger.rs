@@ -21,7 +21,7 @@ use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::sql::bell::{self, Rung};
 use crate::sql::row::RowKey;
-use crate::timing::{HEARD, LANE_AGE, LINGER_STEP, TICK, TICK_AT_REST};
+use crate::timing::{HEARD, LANE_AGE, LIVELY, TICK, TICK_AT_REST};
 use crate::token::Token;
 
 /// So many leases of a client idle at the most.
@@ -38,6 +38,8 @@ pub(crate) struct Lingering {
     idle: AtomicUsize,
     /// When the last reading of the bell was sent that was answered, in microseconds of [`Moment`].
     heard: AtomicI64,
+    /// When the first of them has idled for long enough, in microseconds of [`Moment`]; or sooner.
+    sweep: AtomicI64,
     /// There is a lease that may idle.
     pub(crate) some: Arc<Notify>,
 }
@@ -49,6 +51,7 @@ impl Lingering {
             leases: Mutex::default(),
             idle: AtomicUsize::new(0),
             heard: AtomicI64::new(i64::MIN),
+            sweep: AtomicI64::new(i64::MAX),
             some: Arc::default(),
         }
     }
@@ -78,6 +81,10 @@ impl Lingering {
         if lease.set_idle_since(Some(now)).is_none() {
             self.idle.fetch_add(1, Ordering::Relaxed);
         }
+        let end = now.after(lease.terms.linger).as_micros();
+        if self.sweep.load(Ordering::Relaxed) > end {
+            self.sweep.fetch_min(end, Ordering::Relaxed);
+        }
     }
 
     /// It idles no more.
@@ -93,8 +100,13 @@ impl Lingering {
         heard != i64::MIN && now.since(Moment::from_micros(heard)) <= HEARD
     }
 
-    fn all(&self) -> Vec<Arc<Lease>> {
-        self.lock().values().cloned().collect()
+    fn which(&self, which: impl Fn(&Lease) -> bool) -> Vec<Arc<Lease>> {
+        let leases = self.lock();
+        leases
+            .values()
+            .filter(|lease| which(lease))
+            .cloned()
+            .collect()
     }
 
     fn is_empty(&self) -> bool {
@@ -103,26 +115,24 @@ impl Lingering {
 
     /// Those that have idled for as long as they may; and those that idle longest, if there are too many.
     fn over(&self, now: Moment) -> Vec<Arc<Lease>> {
-        let mut idle: Vec<(Moment, Arc<Lease>)> = Vec::new();
-        for lease in self.lock().values() {
-            if let Some(since) = lease.idle_since() {
-                idle.push((since, Arc::clone(lease)));
-            }
+        if self.idle.load(Ordering::Relaxed) > MOST {
+            let mut idle = self.which(|lease| lease.idle_since().is_some());
+            idle.sort_by_key(|lease| lease.idle_since());
+            idle.truncate((idle.len() + AT_ONCE).saturating_sub(MOST));
+            return idle;
         }
-        let too_many = if idle.len() > MOST {
-            idle.sort_by_key(|(since, _)| *since);
-            idle.len() - MOST + AT_ONCE
-        } else {
-            0
-        };
-        let over = |number: usize, since: Moment, lease: &Lease| {
-            number < too_many || now.since(since) >= lease.terms.linger
-        };
-        let numbered = idle.into_iter().enumerate();
-        numbered
-            .filter(|(number, (since, lease))| over(*number, *since, lease))
-            .map(|(_, (_, lease))| lease)
-            .collect()
+        if self.sweep.load(Ordering::Relaxed) > now.as_micros() {
+            return Vec::new();
+        }
+        // Who begins to idle meanwhile makes it sooner.
+        self.sweep.store(i64::MAX, Ordering::Relaxed);
+        let end = |lease: &Lease| Some(lease.idle_since()?.after(lease.terms.linger));
+        let over = self.which(|lease| end(lease).is_some_and(|end| end <= now));
+        let rest = self.lock().values().filter_map(|lease| end(lease)).min();
+        if let Some(rest) = rest {
+            self.sweep.fetch_min(rest.as_micros(), Ordering::Relaxed);
+        }
+        over
     }
 }
 
@@ -134,17 +144,14 @@ struct Ear {
 
 impl Ear {
     /// Those leases for which it was rung since it was read last.
-    fn rung_for(&mut self, rung: &Rung, leases: Vec<Arc<Lease>>) -> Vec<Arc<Lease>> {
+    fn rung_for(&mut self, rung: &Rung, lingering: &Lingering) -> Vec<Arc<Lease>> {
         let before = self.times.replace(rung.times);
-        let Some(names) = before.and_then(|before| rung.since(before)) else {
+        match before.and_then(|before| rung.since(before)) {
+            Some([]) => Vec::new(),
+            Some(names) => lingering.which(|lease| names.contains(&bell::hash(&lease.name))),
             // All of them, perhaps.
-            return leases;
-        };
-        if names.is_empty() {
-            return Vec::new();
+            None => lingering.which(|_| true),
         }
-        let is_meant = |lease: &Arc<Lease>| names.contains(&bell::hash(&lease.name));
-        leases.into_iter().filter(is_meant).collect()
     }
 }
 
@@ -152,7 +159,7 @@ impl Ear {
 pub(crate) async fn run(locks: Weak<Locks>, some: Arc<Notify>, stopped: CancellationToken) {
     let mut ear = Ear::default();
     let mut made: Option<Moment> = None;
-    let (mut swept, mut busy) = (Moment::now(), Moment::now());
+    let mut rung = Moment::now();
     loop {
         let Some(strong) = locks.upgrade() else {
             return;
@@ -176,14 +183,14 @@ pub(crate) async fn run(locks: Weak<Locks>, some: Arc<Notify>, stopped: Cancella
                 .then_some(now);
         }
         match strong.hear().await {
-            Ok(Some(rung)) => {
-                let mut meant = ear.rung_for(&rung, lingering.all());
+            Ok(Some(said)) => {
+                let mut meant = ear.rung_for(&said, lingering);
                 if mutant::on(Mutant::BellUnheard) {
                     meant.clear();
                 }
                 lingering.heard.store(now.as_micros(), Ordering::Release);
                 if !meant.is_empty() {
-                    busy = now;
+                    rung = now;
                 }
                 for some in meant.chunks(ROWS) {
                     strong.look_at(some).await;
@@ -194,13 +201,10 @@ pub(crate) async fn run(locks: Weak<Locks>, some: Arc<Notify>, stopped: Cancella
             Err(error) => tracing::debug!(%error, "cannot hear whether an idle lease is wanted"),
         }
         let now = Moment::now();
-        if now.since(swept) >= LINGER_STEP || lingering.idle.load(Ordering::Relaxed) > MOST {
-            swept = now;
-            for lease in lingering.over(now) {
-                let _ = strong.stop_lingering(&lease);
-            }
+        for lease in lingering.over(now) {
+            let _ = strong.stop_lingering(&lease);
         }
-        let tick = if now.since(busy) < LINGER_STEP {
+        let tick = if now.since(rung) < LIVELY {
             TICK
         } else {
             TICK_AT_REST

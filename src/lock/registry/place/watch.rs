@@ -71,7 +71,7 @@ pub(crate) struct Watch {
     wanted: Moment,
     told: Moment,
     /// When the holder was rung last, whose lease may idle.
-    rung: Moment,
+    rung: Option<Moment>,
     rotation: Rotation,
 }
 
@@ -98,7 +98,7 @@ impl Watch {
             }),
             wanted: now,
             told: now,
-            rung: now,
+            rung: None,
             rotation: Rotation::new(client),
         }
     }
@@ -269,14 +269,15 @@ impl Watch {
         Some(wait)
     }
 
-    /// Whom to ring: a client whose lease may idle, once our wish is known.
+    /// Whom to ring: a client whose lease may idle. Our wish is known, or on its way: it is there sooner than the bell is heard, or we ring
+    /// again.
     pub(super) fn rings(&mut self, row: &RowState, now: Moment) -> Option<u32> {
-        let client = row.to_ring().filter(|_| row.wanted > 0)?;
-        let due = self.rung.after(WANT_AGAIN) <= now;
-        if due {
-            self.rung = now;
+        let client = row.to_ring().filter(|_| self.wanted > now)?;
+        if self.rung.is_some_and(|rung| rung.after(WANT_AGAIN) > now) {
+            return None;
         }
-        due.then_some(client)
+        self.rung = Some(now);
+        Some(client)
     }
 
     /// Nobody waits any more. Whether the others think so.
