@@ -256,7 +256,7 @@ impl LockClient {
             .await?;
         let released = matches!(answer.outcome, Outcome::Released { .. });
         if released {
-            if let Some(client) = row.to_ring() {
+            if let Some(client) = row.rung_client() {
                 self.inner.locks.ring(client, &checked);
             }
             tracing::warn!(lock = name, "a lock was released by force");

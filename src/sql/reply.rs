@@ -52,7 +52,7 @@ impl RowState {
     }
 
     /// The client to ring when its lease is wanted: it may idle.
-    pub(crate) fn to_ring(&self) -> Option<u32> {
+    pub(crate) fn rung_client(self) -> Option<u32> {
         let idles = !self.is_free() && self.status == ACTIVE && self.previous == IDLES;
         (idles && self.client != 0).then_some(self.client)
     }

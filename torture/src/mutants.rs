@@ -24,6 +24,8 @@ const UNDOING: [&str; 2] = ["10.11.14-MariaDB", "11.8."];
 struct Hunt {
     workload: &'static str,
     faults: &'static str,
+    /// How long a released lease idles, in milliseconds, if not as the workload says.
+    linger: Option<u64>,
     /// How long one round of load lasts, in seconds.
     round: u64,
     /// It lacks what only an [`UNDOING`] server makes necessary.
@@ -40,6 +42,7 @@ struct Caught {
 const ORDINARY: Hunt = Hunt {
     workload: "mixed",
     faults: "default",
+    linger: None,
     round: ROUND,
     needs_undoing: false,
 };
@@ -65,6 +68,8 @@ fn hunt_for(mutant: &str) -> Hunt {
         "purge-forgets-floor" => ("fenced", "purge"),
         "verify-unchecked" => ("bank", "server-clock,worker-stop"),
         "turn-after-verify" => ("bank", "none"),
+        "bell-unheard" | "linger-after-verify" => ("linger", "none"),
+        "idle-after-trust" => ("linger", "worker-stop"),
         "row-wait" => ("bank", "none"),
         "unequal-deltas-merged" | "range-unchecked" => ("stock", "none"),
         // Without faults nobody has to be patient.
@@ -85,6 +90,8 @@ fn hunt_for(mutant: &str) -> Hunt {
     Hunt {
         workload,
         faults,
+        // Longer than anybody has to wait.
+        linger: (mutant == "bell-unheard").then_some(60_000),
         round,
         needs_undoing,
     }
@@ -157,6 +164,7 @@ fn hunt(mutant: &str, how: &Hunt, limit: Duration, seed: u64) -> io::Result<Opti
             .args(["--seconds", &how.round.min(left).to_string()])
             .args(["--seed", &(seed + round).to_string()])
             .args(["--workload", how.workload, "--faults", how.faults])
+            .args(how.linger.map(|linger| format!("--linger={linger}")))
             .arg("--directory")
             .arg(&directory)
             .env(VARIABLE, mutant)
@@ -232,6 +240,7 @@ mod tests {
             "settlement-unchecked",
             "blind-retry",
             "row-wait",
+            "bell-unheard",
             "stripe-formula",
         ] {
             let how = hunt_for(mutant);

@@ -87,6 +87,10 @@ pub struct RunOptions {
     /// How long a lease lasts, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1_500, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub ttl: u64,
+    /// How long a released lease idles, in milliseconds. Defaults to a ttl in the workload `linger`, and to nothing in the others. Who
+    /// does not wait may be refused a lock that only idles: with much more than a ttl that is reported.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    pub linger: Option<u64>,
     /// The run's directory; must not exist. Defaults to one within target/torture/.
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,

@@ -25,7 +25,7 @@ use crate::proxy::Proxy;
 use crate::report::Report;
 use crate::resource::Resource;
 use crate::server::{Servers, Topology};
-use crate::setup::Setup;
+use crate::setup::{Setup, Workload};
 use crate::tallies::Tallies;
 use crate::wall_clock::Clock;
 
@@ -61,6 +61,10 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         seed,
         workload: options.workload,
         ttl_ms: options.ttl,
+        linger_ms: options.linger.unwrap_or_else(|| match options.workload {
+            Workload::Linger => options.ttl,
+            _ => 0,
+        }),
         names: options.names,
         stock: STOCK,
         resource: resource.address(),

@@ -33,7 +33,9 @@ pub enum Workload {
     Bank,
     /// Locks and counters that each have one user: few packets, of few rows.
     Solo,
-    /// All of these at once.
+    /// Locks whose leases idle between their users: few tasks, so that they do.
+    Linger,
+    /// All of these at once, but for leases that idle.
     Mixed,
 }
 
@@ -81,6 +83,12 @@ impl Workload {
             Self::Bank => Shares { bank: 24, ..none },
             // Packets of one row or two.
             Self::Solo => Shares { solo: 3, ..none },
+            Self::Linger => Shares {
+                mutex: 12,
+                fenced: 4,
+                bank: 4,
+                ..none
+            },
             // Many wait for each lock: most turns pass on in memory, and every process wants each name. Bank and
             // fenced tasks cost the server most, and a stock's history is the more lenient the more is under way.
             Self::Mixed => Shares {
@@ -120,6 +128,9 @@ pub struct Setup {
     pub workload: Workload,
     /// The lease of most locks, in milliseconds.
     pub ttl_ms: u64,
+    /// How long a released lease idles, in milliseconds.
+    #[serde(default)]
+    pub linger_ms: u64,
     /// How many names each kind of work has: tasks and workers share them.
     pub names: u32,
     /// The stocks lie within 0 and this.
@@ -142,6 +153,12 @@ impl Setup {
     #[must_use]
     pub fn ttl(&self) -> Duration {
         Duration::from_millis(self.ttl_ms)
+    }
+
+    /// How long a released lease idles.
+    #[must_use]
+    pub fn linger(&self) -> Duration {
+        Duration::from_millis(self.linger_ms)
     }
 
     /// Where the unprotected values are.

@@ -43,9 +43,9 @@ pub async fn run(directory: &Path, worker: u32) -> Result<(), Failure> {
         )
     })?;
     let options: MySqlConnectOptions = url.parse()?;
-    let client = connect(&options, worker).await?;
+    let client = connect(&options, worker, &setup).await?;
     // With lanes of its own, for packets that nobody else's work is in.
-    let solo_client = connect(&options, worker).await?;
+    let solo_client = connect(&options, worker, &setup).await?;
     let books = Arc::new(Books::new(Writer::create(directory, worker)?));
     let shared = Arc::new(
         std::fs::OpenOptions::new()
@@ -112,10 +112,15 @@ pub async fn run(directory: &Path, worker: u32) -> Result<(), Failure> {
 }
 
 /// The server may be away in this very moment.
-async fn connect(options: &MySqlConnectOptions, worker: u32) -> Result<LockClient, Failure> {
+async fn connect(
+    options: &MySqlConnectOptions,
+    worker: u32,
+    setup: &Setup,
+) -> Result<LockClient, Failure> {
     loop {
         let builder = LockClient::builder(options.clone())
             .packet_timeout(PACKET_TIMEOUT)
+            .linger(setup.linger())
             .holder(format!("worker {worker}"));
         match builder.connect().await {
             Ok(client) => return Ok(client),

@@ -21,8 +21,9 @@ impl Place {
             return None;
         };
         let trusted = lease.trusted_until() > now.after(terms.ttl / LEAST_TRUST);
-        let relied_on = (trusted && lease.is_held_at(now)) || mutant::on(Mutant::IdleAfterTrust);
-        if !hears || !relied_on || lease.is_wanted() || !terms.share(&lease.terms) {
+        let relied_on = hears && trusted && lease.is_held_at(now);
+        let serves = !lease.is_wanted() && terms.share(&lease.terms);
+        if !(serves && (relied_on || mutant::on(Mutant::IdleAfterTrust))) {
             return None;
         }
         lease.next_turn()?;

@@ -283,7 +283,7 @@ impl Place {
         if let Some(row) = row
             && let Some(wait) = self.watch.wish(row, now)
         {
-            actions.push(Action::Want(wait, row.to_ring()));
+            actions.push(Action::Want(wait, row.rung_client()));
         }
     }
 
@@ -333,7 +333,7 @@ impl Place {
             }
         } else if let Some(row) = held {
             if let Some(wait) = self.watch.wish(row, now) {
-                actions.push(Action::Want(wait, row.to_ring()));
+                actions.push(Action::Want(wait, row.rung_client()));
             } else if let Some(client) = self.watch.rings(row, now) {
                 actions.push(Action::Ring(client));
             }

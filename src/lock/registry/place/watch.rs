@@ -272,7 +272,7 @@ impl Watch {
     /// Whom to ring: a client whose lease may idle. Our wish is known, or on its way: it is there sooner than the bell is heard, or we ring
     /// again.
     pub(super) fn rings(&mut self, row: &RowState, now: Moment) -> Option<u32> {
-        let client = row.to_ring().filter(|_| self.wanted > now)?;
+        let client = row.rung_client().filter(|_| self.wanted > now)?;
         if self.rung.is_some_and(|rung| rung.after(WANT_AGAIN) > now) {
             return None;
         }
