@@ -68,9 +68,9 @@ mutants! {
     LevelForgotten = "level-forgotten",
     /// Whoever has had the lock asks for it again at once, and is granted it though others wait, who look from time to time.
     NobodyGivesWay = "nobody-gives-way",
-    /// A client does not hear that somebody rings for a lease that idles.
+    /// A client does not hear that somebody wants a lease that idles: neither the bell, nor what a renewal says.
     BellUnheard = "bell-unheard",
-    /// An idle lease is taken again although it can be trusted no more.
+    /// An idle lease that has run out is taken again.
     IdleAfterTrust = "idle-after-trust",
     /// A lease that a transaction has used idles, and is taken again, while that transaction is open.
     LingerAfterVerify = "linger-after-verify",

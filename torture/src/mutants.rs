@@ -68,7 +68,8 @@ fn hunt_for(mutant: &str) -> Hunt {
         "purge-forgets-floor" => ("fenced", "purge"),
         "verify-unchecked" => ("bank", "server-clock,worker-stop"),
         "turn-after-verify" => ("bank", "none"),
-        "bell-unheard" | "linger-after-verify" => ("linger", "none"),
+        "bell-unheard" => ("linger", "none"),
+        "linger-after-verify" => ("bank", "none"),
         "idle-after-trust" => ("linger", "worker-stop"),
         "row-wait" => ("bank", "none"),
         "unequal-deltas-merged" | "range-unchecked" => ("stock", "none"),
@@ -90,8 +91,12 @@ fn hunt_for(mutant: &str) -> Hunt {
     Hunt {
         workload,
         faults,
-        // Longer than anybody has to wait.
-        linger: (mutant == "bell-unheard").then_some(60_000),
+        // The first is longer than anybody has to wait.
+        linger: match mutant {
+            "bell-unheard" => Some(60_000),
+            "linger-after-verify" => Some(1_500),
+            _ => None,
+        },
         round,
         needs_undoing,
     }

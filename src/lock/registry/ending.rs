@@ -194,6 +194,9 @@ impl Locks {
 
     /// A renewal, or the clock, found that the lease is not ours any more.
     pub(crate) fn lose(self: &Arc<Self>, lease: &Arc<Lease>) {
+        if lease.idle_since().is_some() && mutant::on(Mutant::IdleAfterTrust) {
+            return;
+        }
         // Nobody has it: there is nobody to tell.
         if self.stop_lingering(lease) || !lease.lose() {
             return;
