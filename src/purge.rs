@@ -1,16 +1,23 @@
-//! Deleting rows of locks that nobody has used for long, and of operation ids that were forgotten.
+//! Deleting rows of locks that nobody has used for long, of operation ids that were forgotten, and of counters whose window has ended.
 //!
-//! Off unless it is called: in production rows usually stay.
+//! Off unless it is called, or asked for: in production rows usually stay.
 
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sqlx::Row;
+use sqlx::mysql::MySqlConnectOptions;
+use tokio_util::sync::CancellationToken;
 
 use crate::client::LockClient;
-use crate::clock::micros;
+use crate::clock::{Moment, micros};
 use crate::engine::backoff::Backoff;
 use crate::engine::session::{Failure, Session};
 use crate::error::Error;
+use crate::lock::registry::turn::Turn;
+use crate::lock::registry::{Entered, Locks};
+use crate::lock::terms::{Terms, Wait};
 use crate::name::Name;
 use crate::sql::dialect::Dialect;
 use crate::sql::purge::{self, Doomed};
@@ -30,20 +37,33 @@ const STEP: usize = 100;
 /// A step that met a conflict is run again this often; then its rows stay for the next purge.
 const ATTEMPTS: u32 = 5;
 
+/// The name of the lock that says which client purges by itself, and for how long none needs to.
+const TURN: &str = "tag_lock: purge";
+/// The lease of that lock.
+const TURN_TTL: Duration = Duration::from_secs(30);
+/// How soon a client that purges by itself does so for the first time, at the latest.
+const FIRST: Duration = Duration::from_secs(10);
+/// The shortest and the longest time between two purges by themselves.
+const PERIOD: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(3_600);
+/// The pause behind each page and each step of a purge that nobody waits for.
+const GENTLE: Duration = Duration::from_millis(20);
+
 /// What a purge deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Purged {
-    /// Rows of locks and of operation ids.
+    /// Rows of locks, of operation ids, and of counters whose window has ended.
     pub rows: u64,
     /// Rows of lanes of clients that are gone.
     pub lanes: u64,
 }
 
 impl LockClient {
-    /// Deletes the rows of locks that are free, and of operation ids whose retention has ended, if
-    /// nothing changed them for `older_than` (at least one hour). Counters stay: they are data. Fencing
-    /// tokens still rise afterwards.
+    /// Deletes the rows of locks that are free, of operation ids whose retention has ended, and of counters whose
+    /// [window](crate::Counter::window) has, if nothing changed them for `older_than` (at least one hour). Other counters stay: they are data.
+    /// Fencing tokens still rise afterwards.
+    ///
+    /// [`LockClientBuilder::purge_after`](crate::LockClientBuilder::purge_after) has it done again and again.
     ///
     /// It works in small steps beside a full load, on a connection of its own, and needs the DELETE
     /// privilege.
@@ -57,14 +77,40 @@ impl LockClient {
     ///
     /// Dropping the future ends it after the current step at the latest.
     pub async fn purge(&self, older_than: Duration) -> Result<Purged, Error> {
-        if older_than < MIN_AGE || older_than > MAX_DURATION {
-            return Err(Error::InvalidOption {
-                option: "older_than",
-                reason: format!("use at least {MIN_AGE:?} and at most {MAX_DURATION:?}"),
-            });
-        }
+        check_age("older_than", older_than)?;
+        self.inner()
+            .purger()
+            .purge(older_than, Duration::ZERO)
+            .await
+    }
+}
+
+/// Whether rows may be purged that nothing changed for so long.
+pub(crate) fn check_age(option: &'static str, age: Duration) -> Result<(), Error> {
+    if age < MIN_AGE || age > MAX_DURATION {
+        return Err(Error::InvalidOption {
+            option,
+            reason: format!("use at least {MIN_AGE:?} and at most {MAX_DURATION:?}"),
+        });
+    }
+    Ok(())
+}
+
+/// How to connect for a purge.
+#[derive(Clone)]
+pub(crate) struct Purger {
+    pub(crate) connect: MySqlConnectOptions,
+    /// How long a packet may take.
+    pub(crate) limit: Duration,
+}
+
+impl Purger {
+    /// `pause`: behind each page and each step.
+    async fn purge(&self, older_than: Duration, pause: Duration) -> Result<Purged, Error> {
         let age = micros(older_than);
-        let mut session = self.inner().open_session(Commit::Explicit).await?;
+        let mut session = Session::open(&self.connect, Commit::Explicit, self.limit)
+            .await
+            .map_err(Error::from_sqlx)?;
         let mut purged = Purged::default();
         let mut after = None;
         loop {
@@ -87,6 +133,7 @@ impl LockClient {
                 let (name, kind, fence, may_go) = read(row).map_err(Error::from_sqlx)?;
                 let kind = match kind {
                     1 => Kind::Lock,
+                    2 => Kind::Counter,
                     3 => Kind::Once,
                     _ => continue,
                 };
@@ -104,7 +151,9 @@ impl LockClient {
                 purged.rows += self
                     .step(&mut session, |dialect| purge::step(rows, age, dialect))
                     .await?;
+                rest(pause).await;
             }
+            rest(pause).await;
         }
         let age = age.max(micros(LANE_AGE));
         purged.lanes = self.purge_lanes(&mut session, age).await?;
@@ -157,5 +206,78 @@ impl LockClient {
                 return Ok(count);
             }
         }
+    }
+}
+
+async fn rest(pause: Duration) {
+    if !pause.is_zero() {
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Purges again and again what nothing has changed for `age`, until the client is closed or gone. Of all clients that do so one does, and
+/// then none for a while: the lock of that name says so, which stays taken for as long.
+pub(crate) async fn run(
+    locks: Weak<Locks>,
+    purger: Purger,
+    age: Duration,
+    stopped: CancellationToken,
+) {
+    let period = (age / 16).clamp(*PERIOD.start(), *PERIOD.end());
+    let mut pause = FIRST.mul_f64(rand::random());
+    loop {
+        tokio::select! {
+            () = stopped.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = period.mul_f64(rand::random_range(0.5..=1.0));
+        let Some(locks) = locks.upgrade() else {
+            return;
+        };
+        let turn = async {
+            match take_turn(&locks, period).await {
+                Ok(Some(turn)) => {
+                    let lost = turn.lease.signal();
+                    let purging = purger.purge(age, GENTLE);
+                    tokio::select! {
+                        () = lost.cancelled() => {}
+                        purged = purging => tell(&purged),
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => tell(&Err(error)),
+            }
+        };
+        tokio::select! {
+            () = stopped.cancelled() => return,
+            () = turn => {}
+        }
+    }
+}
+
+/// Takes the lock that stays taken for a while, if it is free.
+async fn take_turn(locks: &Arc<Locks>, period: Duration) -> Result<Option<Turn>, Error> {
+    let name = Name::new(TURN)?;
+    let terms = Terms {
+        ttl: TURN_TTL,
+        auto_renew: true,
+        hold_at_least: period / 2,
+        max_hold: None,
+        linger: Duration::ZERO,
+        description: "deletes rows that nobody has used for long".into(),
+        owner: None,
+    };
+    match locks.enter(&name, terms, Wait::Not, Moment::now())? {
+        Entered::Taken(turn) => Ok(Some(turn)),
+        Entered::Refused => Ok(None),
+        Entered::Waits(ticket) => Ok(ticket.wait().await?.ok()),
+    }
+}
+
+fn tell(purged: &Result<Purged, Error>) {
+    match purged {
+        Ok(Purged { rows, lanes }) => tracing::debug!(rows, lanes, "purged"),
+        // It is tried again; what to do about it, the error says.
+        Err(error) => tracing::warn!(error = %error.in_full(), "rows could not be purged"),
     }
 }

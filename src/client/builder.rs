@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::lock::registry::Locks;
 use crate::lock::registry::in_use::InUse;
 use crate::metric;
+use crate::purge::{self, Purger};
 use crate::sql::session::Commit;
 use crate::timing::MAX_DURATION;
 use crate::touched::Touched;
@@ -46,6 +47,7 @@ pub struct LockClientBuilder {
     stripes: Stripes,
     default_ttl: Duration,
     linger: Duration,
+    purge_after: Option<Duration>,
     packet_timeout: Duration,
     request_timeout: Duration,
     own_thread: bool,
@@ -60,6 +62,7 @@ impl LockClientBuilder {
             stripes: Stripes::default(),
             default_ttl: Duration::from_secs(30),
             linger: Duration::ZERO,
+            purge_after: None,
             packet_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(10),
             own_thread: false,
@@ -93,6 +96,28 @@ impl LockClientBuilder {
     /// 16,384 idle, and past that those that have idled longest are given back.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// Has the client delete again and again what [`LockClient::purge`] would, if nothing changed it for `age` (at least an hour). Off by
+    /// default: rows stay.
+    ///
+    /// Of all clients that are built so one works at a time, in small steps with pauses, on a connection of its own; it begins within ten
+    /// seconds, and then after a sixteenth of `age`, once a minute to once an hour. It holds the lock `tag_lock: purge` meanwhile. The account
+    /// needs the DELETE privilege. What goes wrong is told by a warning in the log, and tried again.
+    ///
+    /// ```no_run
+    /// # async fn example(options: sqlx::mysql::MySqlConnectOptions) -> Result<(), tag_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// // A lock for each order: rows that nobody has used for a month go by themselves.
+    /// let month = Duration::from_secs(30 * 86_400);
+    /// let locks = tag_lock::LockClient::builder(options).purge_after(month).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn purge_after(mut self, age: Duration) -> Self {
+        self.purge_after = Some(age);
         self
     }
 
@@ -199,6 +224,7 @@ impl LockClientBuilder {
             stripes,
             default_ttl,
             linger,
+            purge_after,
             packet_timeout,
             request_timeout,
             own_thread,
@@ -215,6 +241,15 @@ impl LockClientBuilder {
         })?;
         let engine = Arc::new(engine);
         let locks = Locks::start(Arc::clone(&engine), &holder.unwrap_or_else(host_and_pid));
+        if let Some(age) = purge_after {
+            let purger = Purger {
+                connect: connect.clone(),
+                limit: packet_timeout,
+            };
+            let (weak, stopped) = (Arc::downgrade(&locks), locks.stopped.clone());
+            let purge = move || purge::run(weak.clone(), purger.clone(), age, stopped.clone());
+            engine.keep_running("the purge", purge);
+        }
         Ok(LockClient::new(Inner {
             in_use: InUse::of(&locks),
             engine,
@@ -236,6 +271,9 @@ impl LockClientBuilder {
         };
         if self.connect.get_database().is_none_or(str::is_empty) {
             return invalid("url", &format!("it names no database; {URL}"));
+        }
+        if let Some(age) = self.purge_after {
+            purge::check_age("purge_after", age)?;
         }
         if self.linger > MAX_DURATION {
             return invalid("linger", "use ten years at most");

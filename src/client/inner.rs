@@ -11,7 +11,6 @@ use tracing::Instrument;
 
 use crate::clock::Moment;
 use crate::engine::Engine;
-use crate::engine::session::Session;
 use crate::error::Error;
 use crate::inspect::{LockInfo, LockState};
 use crate::lock::LockGuard;
@@ -20,8 +19,8 @@ use crate::lock::registry::{Entered, InVain, Locks};
 use crate::lock::terms::{Terms, Wait};
 use crate::metric;
 use crate::name::Name;
+use crate::purge::Purger;
 use crate::sql::inspect;
-use crate::sql::session::Commit;
 use crate::telemetry;
 use crate::touched::Touched;
 
@@ -50,11 +49,11 @@ impl fmt::Debug for Inner {
 }
 
 impl Inner {
-    /// A connection of its own, for work that is not for the lanes.
-    pub(crate) async fn open_session(&self, commit: Commit) -> Result<Session, Error> {
-        Session::open(&self.connect, commit, self.packet_timeout)
-            .await
-            .map_err(Error::from_sqlx)
+    pub(crate) fn purger(&self) -> Purger {
+        Purger {
+            connect: self.connect.clone(),
+            limit: self.packet_timeout,
+        }
     }
 
     /// What stands in the table about a lock.

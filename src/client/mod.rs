@@ -215,7 +215,7 @@ impl LockClient {
 
     /// Frees a lock, whoever holds it: for operators. Whether it was taken: not if its lease had ended by itself. Its holder's lost signal
     /// fires with its next renewal (at the end of the lease without one, and within about 100 ms while tasks of its
-    /// process pass the lock on in memory), and its release is [`Error::LockLost`] from then on; whatever it still does
+    /// process pass the lock on in memory, or take it again where it [idles](crate::LockRequest::linger)), and its release is [`Error::LockLost`] from then on; whatever it still does
     /// under the lock only fencing can stop.
     ///
     /// ```no_run
@@ -237,6 +237,10 @@ impl LockClient {
     /// Dropping the future does not take the release back.
     pub async fn force_release(&self, name: &str) -> Result<bool, Error> {
         let checked = Name::new(name)?;
+        // It idled in this very client.
+        if self.inner.locks.wake(&checked).await {
+            return Ok(true);
+        }
         let key = RowKey::lock(checked.clone());
         let seen = self.inner.engine.look(vec![key.clone()]).await?;
         let Some(row) = seen.first().copied().flatten() else {
@@ -256,8 +260,9 @@ impl LockClient {
             .await?;
         let released = matches!(answer.outcome, Outcome::Released { .. });
         if released {
+            // Heard before anybody can be told that it is free.
             if let Some(client) = row.rung_client() {
-                self.inner.locks.ring(client, &checked);
+                self.inner.locks.ring_once(client, &checked).await;
             }
             tracing::warn!(lock = name, "a lock was released by force");
         }

@@ -58,7 +58,7 @@ use crate::error::Error;
 use crate::sql::dialect::Dialect;
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
-use crate::timing::{IDLE_WAITING, LATE, LOCK_WAIT};
+use crate::timing::{ANSWER, IDLE_WAITING, LATE, LOCK_WAIT};
 
 /// How many connections may wait for stripes, and how many for rows.
 const WAITING: usize = 2;
@@ -196,20 +196,26 @@ impl Engine {
 
     /// All rows of a query that changes nothing, and that is answered at once.
     pub(crate) async fn query(&self, sql: String) -> Result<Vec<MySqlRow>, Error> {
-        self.ask(&self.readings, sql).await
+        self.ask(&self.readings, sql, self.end()).await
+    }
+
+    /// The same of a statement that is repeated if it matters: it has one answer's time.
+    pub(crate) async fn query_once(&self, sql: String) -> Result<Vec<MySqlRow>, Error> {
+        let end = Moment::now().after(ANSWER);
+        self.ask(&self.readings, sql, end).await
     }
 
     /// All rows of a query for people, which may take its time: it has another connection.
     pub(crate) async fn show(&self, sql: String) -> Result<Vec<MySqlRow>, Error> {
-        self.ask(&self.questions, sql).await
+        self.ask(&self.questions, sql, self.end()).await
     }
 
     async fn ask(
         &self,
         readings: &mpsc::UnboundedSender<Reading>,
         sql: String,
+        end: Moment,
     ) -> Result<Vec<MySqlRow>, Error> {
-        let end = self.end();
         self.read(readings, end, |reply| {
             let sql = sql.clone();
             Reading::Query { sql, end, reply }

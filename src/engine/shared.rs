@@ -145,6 +145,10 @@ impl Shared {
         for group in groups {
             let queue = self.queue(group.course, &group.key, group.operation.second());
             match group.course.stage.waits() {
+                // Who tries to create its row again does so behind those that can be served.
+                Waits::Never if group.course.stage == Stage::Create && group.course.tries > 0 => {
+                    queue.join([group], false);
+                }
                 Waits::Never => queue.put_back([group]),
                 waits => queue.join([group], from == Some(waits)),
             }

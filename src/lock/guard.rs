@@ -220,7 +220,7 @@ impl LockGuard {
     }
 
     /// Releases the lock and waits until that is certain. If another task of this process waits for
-    /// it, it may get the lock without a statement.
+    /// it, it may get the lock without a statement; and if the lease may [idle](super::LockRequest::linger), it does so without one.
     ///
     /// ```no_run
     /// # async fn example(guard: tag_lock::LockGuard) -> Result<(), tag_lock::Error> {
@@ -316,7 +316,7 @@ impl LeaseView {
     /// It can be dropped and called again.
     pub async fn lost(&self) {
         loop {
-            if self.lease.current_turn() != self.fence || self.lease.has_ended() {
+            if !self.is_current() {
                 // Released: it cannot be lost any more, unless it was before.
                 return self.signal.cancelled().await;
             }
@@ -347,9 +347,14 @@ impl LeaseView {
 impl LeaseView {
     /// Whether it is held, unless an open transaction that released it has committed.
     fn is_trusted(&self) -> bool {
-        !self.signal.is_cancelled()
-            && self.lease.current_turn() == self.fence
-            && self.lease.is_trusted()
+        !self.signal.is_cancelled() && self.is_current() && self.lease.is_trusted()
+    }
+
+    /// Its holder has not released it.
+    fn is_current(&self) -> bool {
+        self.lease.current_turn() == self.fence
+            && self.lease.idle_since().is_none()
+            && !self.lease.has_ended()
     }
 
     pub(crate) fn is_reentrant(&self) -> bool {

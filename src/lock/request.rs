@@ -143,8 +143,14 @@ impl LockRequest {
     /// ([`LockClientBuilder::linger`](crate::LockClientBuilder::linger)), which by default is zero.
     ///
     /// Another process that waits for the lock rings for it, and has it within milliseconds; but its [`try_acquire`](Self::try_acquire)
-    /// may say `None` of a lock that only idles, and a crashed process keeps what idles until the leases end. A lease that was used
+    /// may say `None` of a lock that only idles. A process that ends without [`close`](crate::LockClient::close), by a crash or by the end of
+    /// `main`, leaves what idles taken until the leases end. A lease that was used
     /// in a transaction ([`LeaseView::verify_in`]) does not idle, nor does one that is wanted.
+    ///
+    /// [`LockGuard::release`] asks nobody then: that the lock was freed by force a moment ago is not told. A lease that was freed by force while it
+    /// idled may be taken again for a moment, until the client has heard of it, as one that is held then is held on.
+    ///
+    /// It is for servers nearby: where an answer takes more than about 40 ms no lease idles.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {

@@ -105,6 +105,13 @@ impl Hold {
     }
 }
 
+impl Hold {
+    /// Nobody has it for a while: what comes next is no hand-over.
+    pub(crate) fn rests(&self) {
+        self.free_since.store(0, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         self.end();

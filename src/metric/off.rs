@@ -31,4 +31,6 @@ impl Hold {
     pub(crate) fn begin(&self) {}
 
     pub(crate) fn end(&self) {}
+
+    pub(crate) fn rests(&self) {}
 }

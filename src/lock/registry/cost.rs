@@ -49,7 +49,7 @@ fn a_turn_passes_with_one_allocation_or_two() {
             assert!(place.enter(waiter, now, &mut actions).is_none());
         }
         for receiver in &mut receivers {
-            let over = place.end_turn(&lease, now, &mut actions);
+            let over = place.end_turn(&lease, true, now, &mut actions);
             assert_eq!(over, TurnOver::HandedOn);
             let turn = receiver.try_recv().expect("told").expect("no error");
             turn.expect("a turn").disarm();

@@ -43,10 +43,12 @@ impl Locks {
         // Whoever was told that the lease is lost is told so again, at once. If it is not, the release frees the lock.
         let was_lost = lease.is_lost() && !lease.was_released();
         let mut actions = Vec::new();
+        let heard = lease.terms.may_linger() && locks.lingering.hears(now);
         let end = |place: &mut Place| {
-            let over = place.end_turn(lease, now, &mut actions);
+            let over = place.end_turn(lease, heard, now, &mut actions);
             if over == TurnOver::Lingers {
                 locks.lingering.idles(lease, now);
+                lease.hold.rests();
             }
             over
         };
@@ -197,8 +199,11 @@ impl Locks {
         if lease.idle_since().is_some() && mutant::on(Mutant::IdleAfterTrust) {
             return;
         }
-        // Nobody has it: there is nobody to tell.
-        if self.stop_lingering(lease) || !lease.lose() {
+        // If it idles, there is nobody to tell.
+        let lost = self.change(&lease.name, |place, actions| {
+            !place.stop_lingering(lease, actions) && lease.lose()
+        });
+        if !lost.unwrap_or_else(|| lease.lose()) {
             return;
         }
         self.lingering.remove(lease);

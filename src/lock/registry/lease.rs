@@ -312,13 +312,13 @@ impl Lease {
         self.wanted.store(wanted, Ordering::Relaxed);
     }
 
-    /// Whether it is time to look whether another process waits; then the next time is set.
-    pub(crate) fn look_is_due(&self, now: Moment) -> bool {
+    /// Whether it is time to look whether another process waits; then the next time is set, after a pause.
+    pub(crate) fn look_is_due(&self, now: Moment, pause: Duration) -> bool {
         if now.as_micros() < self.next_look.load(Ordering::Relaxed) {
             return false;
         }
         self.next_look
-            .store(now.after(SLICE).as_micros(), Ordering::Relaxed);
+            .store(now.after(pause).as_micros(), Ordering::Relaxed);
         true
     }
 

@@ -6,6 +6,7 @@
 //! An idle lease is taken again only if the bell was heard a moment ago: who is cut off must not take what others may have freed by force.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -188,17 +189,25 @@ pub(crate) async fn run(locks: Weak<Locks>, some: Arc<Notify>, stopped: Cancella
                 if mutant::on(Mutant::BellUnheard) {
                     meant.clear();
                 }
-                lingering.heard.store(now.as_micros(), Ordering::Release);
+                // Nobody takes them again before they were looked at.
+                meant.iter().for_each(|lease| lease.set_wanted(true));
                 if !meant.is_empty() {
                     rung = now;
                 }
                 for some in meant.chunks(ROWS) {
-                    strong.look_at(some).await;
+                    if !strong.look_at(some).await {
+                        ear.times = None;
+                    }
                 }
+                lingering.heard.store(now.as_micros(), Ordering::Release);
             }
             // Somebody took it: it is made again, and all is looked at.
             Ok(None) => (made, ear.times) = (None, None),
-            Err(error) => tracing::debug!(%error, "cannot hear whether an idle lease is wanted"),
+            Err(error) => {
+                // What was freed by force meanwhile, nobody rings for again.
+                ear.times = None;
+                tracing::debug!(%error, "cannot hear whether an idle lease is wanted");
+            }
         }
         let now = Moment::now();
         for lease in lingering.over(now) {
@@ -220,7 +229,10 @@ pub(crate) async fn run(locks: Weak<Locks>, some: Arc<Notify>, stopped: Cancella
 impl Locks {
     /// Reads this client's bell; `None` if it is not there.
     async fn hear(&self) -> Result<Option<Rung>, Error> {
-        let rows = self.engine.query(bell::read(self.lingering.bell)).await?;
+        let rows = self
+            .engine
+            .query_once(bell::read(self.lingering.bell))
+            .await?;
         let Some(row) = rows.first() else {
             return Ok(None);
         };
@@ -229,12 +241,11 @@ impl Locks {
         Ok(Rung::decode(&text))
     }
 
-    /// Looks at the rows of leases that were rung for, perhaps.
-    async fn look_at(self: &Arc<Self>, leases: &[Arc<Lease>]) {
+    /// Looks at the rows of leases that were rung for, perhaps. Whether they were seen.
+    async fn look_at(self: &Arc<Self>, leases: &[Arc<Lease>]) -> bool {
         let key = |lease: &Arc<Lease>| RowKey::lock(lease.name.clone());
         let Ok(seen) = self.engine.look(leases.iter().map(key).collect()).await else {
-            // Whoever waits rings again.
-            return;
+            return false;
         };
         for (lease, row) in leases.iter().zip(seen) {
             match row {
@@ -245,6 +256,7 @@ impl Locks {
                 }
             }
         }
+        true
     }
 
     /// A lease that idles is given back, since it is wanted, or nobody has needed it for long.
@@ -256,25 +268,32 @@ impl Locks {
         stopped == Some(true)
     }
 
-    /// Gives back what idles here of a name, and waits for that: what comes next cannot use it.
-    pub(crate) async fn wake(self: &Arc<Self>, name: &Name) {
+    /// Gives back what idles here of a name, and waits for that: what comes next cannot use it. Whether it is known to be free.
+    pub(crate) async fn wake(self: &Arc<Self>, name: &Name) -> bool {
         let Some(lease) = self.change(name, |place, _| place.wake()).flatten() else {
-            return;
+            return false;
         };
         let (told, known) = tokio::sync::oneshot::channel();
         self.release(&lease, true, Some(told));
+        let known = pin!(async { known.await.map_err(|_| Error::Closed)? });
+        let limit = self.engine.request_limit();
+        let answer = tokio::time::timeout(limit, self.engine.driven(known)).await;
         // However it ended: what comes next finds out.
-        let _ = known.await;
+        matches!(answer, Ok(Ok(())))
     }
 
     /// Rings for a lock whose holder's lease may idle. It is no loss if that fails: who waits rings again.
     pub(crate) fn ring(self: &Arc<Self>, client: u32, name: &Name) {
-        let locks = Arc::clone(self);
+        let (locks, name) = (Arc::clone(self), name.clone());
+        let ring = async move { locks.ring_once(client, &name).await };
+        self.engine.runtime().spawn(ring);
+    }
+
+    /// The same, and waits for it.
+    pub(crate) async fn ring_once(&self, client: u32, name: &Name) {
         let ring = bell::ring(Token::bell_of(client), name);
-        self.engine.runtime().spawn(async move {
-            if let Err(error) = locks.engine.query(ring).await {
-                tracing::debug!(%error, "cannot ring for a lock");
-            }
-        });
+        if let Err(error) = self.engine.query_once(ring).await {
+            tracing::debug!(%error, "cannot ring for a lock");
+        }
     }
 }

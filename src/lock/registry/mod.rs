@@ -11,6 +11,7 @@ mod pace;
 mod place;
 mod places;
 mod rotation;
+mod ticket;
 pub(crate) mod turn;
 mod watcher;
 
@@ -20,14 +21,14 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use self::keeper::Keeper;
 use self::lease::Lease;
 use self::linger::Lingering;
-use self::place::{Action, Asking, Leaving, Place, Question, Waiter};
+use self::place::{Action, Asking, Place, Question, Waiter};
 use self::places::Places;
-use self::turn::Turn;
+pub(crate) use self::ticket::Entered;
+use self::ticket::{Entering, Ticket};
 use super::terms::{Terms, Wait};
 use crate::clock::{Moment, micros};
 use crate::engine::Engine;
@@ -40,7 +41,7 @@ use crate::sql::operation::{Acquire, Operation, Want};
 use crate::sql::reply::{ACTIVE, RowState};
 use crate::sql::row::RowKey;
 use crate::telemetry;
-use crate::timing::{ANSWER, LOCK_WAIT};
+use crate::timing::{LOCK_WAIT, LOOK_STANDING_BY};
 use crate::token::Token;
 
 /// What became of an acquire that was not granted.
@@ -116,38 +117,44 @@ impl Locks {
         wait: Wait,
         now: Moment,
     ) -> Result<Entered<'l>, Error> {
-        if terms.may_linger() {
-            let hears = self.lingering.hears(now);
-            let take = |place: &mut Place| {
-                let turn = place.take(&terms, hears, now);
-                turn.inspect(|turn| self.lingering.wakes(&turn.lease))
-            };
-            if let Some(turn) = self.lock().change(name, take).flatten() {
-                return Ok(Entered::Taken(turn));
-            }
-        }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let (reply, receiver) = oneshot::channel();
-        let waiter = Waiter {
-            id,
-            terms,
-            once: wait == Wait::Not,
-            asks: false,
-            until: match wait {
-                Wait::Not => Some(now),
-                Wait::For(wait) => Some(now.after(wait)),
-                Wait::Forever => None,
-            },
-            reply,
-        };
+        let hears = terms.may_linger() && self.lingering.hears(now);
         let mut actions = Vec::new();
-        let enter = |place: &mut Place| place.enter(waiter, now, &mut actions).is_some();
+        let enter = |place: &mut Place| {
+            if let Some(turn) = place.take(&terms, hears, now) {
+                self.lingering.wakes(&turn.lease);
+                // A ring may be lost.
+                if turn.lease.look_is_due(now, LOOK_STANDING_BY) {
+                    actions.push(Action::LookForOthers(Arc::clone(&turn.lease)));
+                }
+                return Entering::Taken(turn);
+            }
+            let (reply, receiver) = oneshot::channel();
+            let waiter = Waiter {
+                id,
+                terms,
+                once: wait == Wait::Not,
+                asks: false,
+                until: match wait {
+                    Wait::Not => Some(now),
+                    Wait::For(wait) => Some(now.after(wait)),
+                    Wait::Forever => None,
+                },
+                reply,
+            };
+            match place.enter(waiter, now, &mut actions) {
+                Some(_) => Entering::Refused,
+                None => Entering::Waits(receiver),
+            }
+        };
         let entered = self.lock().change_or_make(name, self.client, now, enter);
-        let refused = entered.ok_or(Error::Closed)?;
+        let entered = entered.ok_or(Error::Closed)?;
         self.carry_out(name, actions);
-        if refused {
-            return Ok(Entered::Refused);
-        }
+        let receiver = match entered {
+            Entering::Taken(turn) => return Ok(Entered::Taken(turn)),
+            Entering::Refused => return Ok(Entered::Refused),
+            Entering::Waits(receiver) => receiver,
+        };
         // From here on, dropping it takes the waiter out of the queue.
         Ok(Entered::Waits(Ticket {
             locks: self,
@@ -384,102 +391,6 @@ impl Locks {
             let _ = self.change(name, |place, actions| {
                 place.looked(seen.as_ref(), now, actions);
             });
-        }
-    }
-}
-
-/// What came of asking.
-pub(crate) enum Entered<'l> {
-    /// It idled here.
-    Taken(Turn),
-    /// It is held, and who asked does not wait.
-    Refused,
-    /// The answer comes here.
-    Waits(Ticket<'l>),
-}
-
-/// A waiter's place in the queue, given up on drop.
-pub(crate) struct Ticket<'l> {
-    locks: &'l Arc<Locks>,
-    name: &'l Name,
-    wait: Wait,
-    id: u64,
-    receiver: oneshot::Receiver<Result<Option<Turn>, Error>>,
-    /// As far as the waiter knows.
-    queued: bool,
-}
-
-impl Ticket<'_> {
-    pub(crate) async fn wait(mut self) -> Result<Result<Turn, InVain>, Error> {
-        let span = telemetry::wait(self.name);
-        let answer = match self.wait {
-            Wait::Forever => self.answer().instrument(span).await?,
-            // Apart, so that the others need no room for it.
-            _ => Box::pin(self.wait_for_a_time()).instrument(span).await?,
-        };
-        Ok(answer.inspect(|turn| turn.lease.reached_its_caller()))
-    }
-
-    async fn wait_for_a_time(&mut self) -> Result<Result<Turn, InVain>, Error> {
-        let longest = match self.wait {
-            Wait::For(wait) => wait,
-            Wait::Not | Wait::Forever => Duration::ZERO,
-        };
-        if let Ok(answer) = tokio::time::timeout(longest, self.answer()).await {
-            return answer;
-        }
-        let since =
-            match self.change(|place, id, now, actions| place.time_is_over(id, now, actions)) {
-                Some(Leaving::Stays(since)) => since,
-                Some(Leaving::Left { seen }) => {
-                    self.queued = false;
-                    return Ok(Err(if seen { InVain::Held } else { InVain::NoNews }));
-                }
-                Some(Leaving::Answered) | None => return self.answer().await,
-            };
-        // The answer that is on its way is waited for: a short wait is one attempt.
-        let limit = match self.wait {
-            Wait::Not => self.locks.engine.answer_limit(),
-            _ => ANSWER,
-        };
-        if let Ok(answer) = tokio::time::timeout(since.after(limit).left(), self.answer()).await {
-            return answer;
-        }
-        // The place goes on: a grant that comes is the next one's, or is given back.
-        if self.change(|place, id, now, actions| place.leave(id, now, actions)) != Some(true) {
-            return self.answer().await;
-        }
-        self.queued = false;
-        match self.wait {
-            Wait::Not => Err(Error::OutcomeUnknown {
-                name: self.name.to_string(),
-            }),
-            _ => Ok(Err(InVain::NoAnswer)),
-        }
-    }
-
-    async fn answer(&mut self) -> Result<Result<Turn, InVain>, Error> {
-        let answer = (&mut self.receiver).await;
-        self.queued = false;
-        let turn = answer.map_err(|_| Error::Closed)??;
-        Ok(turn.ok_or(InVain::Held))
-    }
-
-    fn change<T>(
-        &self,
-        change: impl FnOnce(&mut Place, u64, Moment, &mut Vec<Action>) -> T,
-    ) -> Option<T> {
-        let now = Moment::now();
-        self.locks.change(self.name, |place, actions| {
-            change(place, self.id, now, actions)
-        })
-    }
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        if self.queued {
-            let _ = self.change(|place, id, now, actions| place.leave(id, now, actions));
         }
     }
 }

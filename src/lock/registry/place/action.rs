@@ -71,3 +71,12 @@ pub(crate) enum Leaving {
     /// It has its answer.
     Answered,
 }
+
+/// Ends a lease of which no place needs to hear.
+pub(super) fn give_back_quietly(lease: &Arc<Lease>) -> Action {
+    lease.end();
+    Action::Release {
+        lease: Arc::clone(lease),
+        announce: false,
+    }
+}

@@ -61,9 +61,12 @@ impl Place {
         }
     }
 
-    pub(super) fn may_linger(&self, lease: &Lease, now: Moment) -> bool {
-        lease.terms.may_linger()
+    pub(super) fn may_linger(&self, lease: &Lease, hears: bool, now: Moment) -> bool {
+        // Otherwise it could not be taken again.
+        hears
+            && lease.terms.may_linger()
             && self.queue.is_empty()
+            && self.entrants.is_empty()
             && self.levels.is_empty()
             && !lease.is_wanted()
             && (!lease.was_in_transaction() || mutant::on(Mutant::LingerAfterVerify))

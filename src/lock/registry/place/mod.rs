@@ -24,6 +24,7 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::action::give_back_quietly;
 pub(crate) use self::action::{Action, Asking, Leaving, Question, TurnOver};
 use self::owner::Entrant;
 use self::waiter::Queue;
@@ -342,10 +343,11 @@ impl Place {
         }
     }
 
-    /// The holder of the current turn is done with it.
+    /// The holder of the current turn is done with it. `hears`: whoever wants it elsewhere is heard.
     pub(crate) fn end_turn(
         &mut self,
         lease: &Arc<Lease>,
+        hears: bool,
         now: Moment,
         actions: &mut Vec<Action>,
     ) -> TurnOver {
@@ -358,14 +360,14 @@ impl Place {
             return TurnOver::Over;
         }
         if self.may_pass(lease, now) {
-            if lease.look_is_due(now) {
+            if lease.look_is_due(now, SLICE) {
                 actions.push(Action::LookForOthers(Arc::clone(lease)));
             }
             if lease.next_turn().is_some() && self.queue.hand(lease) {
                 return TurnOver::HandedOn;
             }
         }
-        if self.may_linger(lease, now) {
+        if self.may_linger(lease, hears, now) {
             self.state = State::Lingering(Arc::clone(lease));
             return TurnOver::Lingers;
         }
@@ -489,15 +491,6 @@ fn patience(waiter: &Waiter, now: Moment) -> Option<Option<Moment>> {
         .is_none_or(|until| until > now.after(LOCK_WAIT));
     // A lease counts from when it was asked for: a short one would be over by the time that it is granted.
     (enough && waiter.terms.lease() > 2 * LOCK_WAIT).then_some(waiter.until)
-}
-
-/// Ends a lease of which no place needs to hear.
-pub(crate) fn give_back_quietly(lease: &Arc<Lease>) -> Action {
-    lease.end();
-    Action::Release {
-        lease: Arc::clone(lease),
-        announce: false,
-    }
 }
 
 #[cfg(test)]

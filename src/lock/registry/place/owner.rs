@@ -141,7 +141,9 @@ impl Place {
         }
         self.queue.push(waiter);
         actions.push(Action::Waits);
-        if matches!(self.state, State::Idle) {
+        if let Some(lease) = self.lingering() {
+            self.give_back(lease, actions);
+        } else if matches!(self.state, State::Idle) {
             self.ask(Asking::New, now, actions);
         }
     }

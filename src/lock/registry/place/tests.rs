@@ -14,6 +14,7 @@ use crate::timing::{
 };
 use crate::token::Token;
 
+mod lingering;
 mod patience;
 
 type Answers = oneshot::Receiver<Result<Option<Turn>, Error>>;
@@ -141,7 +142,9 @@ impl Scene {
     fn release(&mut self, turn: Turn) {
         let lease = Arc::clone(&turn.lease);
         turn.disarm();
-        let over = self.place.end_turn(&lease, self.now, &mut self.actions);
+        let over = self
+            .place
+            .end_turn(&lease, true, self.now, &mut self.actions);
         assert_eq!(over, TurnOver::Over);
         self.place
             .released(Duration::ZERO, None, self.now, &mut self.actions);
@@ -198,7 +201,9 @@ fn a_short_wait_asks_at_least_once() {
         let turn = scene.granted(None, &mut answers);
         let lease = Arc::clone(&turn.lease);
         turn.disarm();
-        scene.place.end_turn(&lease, scene.now, &mut scene.actions);
+        scene
+            .place
+            .end_turn(&lease, true, scene.now, &mut scene.actions);
         let wanted = Duration::from_secs(5);
         scene
             .place
@@ -242,7 +247,9 @@ fn the_owner_that_holds_goes_past_the_queue_and_others_do_not() {
     // Whichever level ends first: the lock is the next one's only after both.
     let lease = Arc::clone(&outer.lease);
     outer.disarm();
-    let over = scene.place.end_turn(&lease, scene.now, &mut scene.actions);
+    let over = scene
+        .place
+        .end_turn(&lease, true, scene.now, &mut scene.actions);
     assert_eq!(over, TurnOver::Over);
     assert!(
         matches!(
@@ -315,7 +322,9 @@ fn what_a_lease_is_described_by_does_not_keep_it_from_passing_on() {
     scene.actions.clear();
     let lease = Arc::clone(&held.lease);
     held.disarm();
-    let over = scene.place.end_turn(&lease, scene.now, &mut scene.actions);
+    let over = scene
+        .place
+        .end_turn(&lease, true, scene.now, &mut scene.actions);
     assert_eq!(over, TurnOver::HandedOn);
     turn(&mut second).disarm();
 }
@@ -390,7 +399,9 @@ fn an_attempt_during_a_release_is_refused_when_another_level_is_left() {
     let mut deeper = scene.wait(Some("a"));
     let ended = Arc::clone(&outer.lease);
     outer.disarm();
-    let over = scene.place.end_turn(&ended, scene.now, &mut scene.actions);
+    let over = scene
+        .place
+        .end_turn(&ended, true, scene.now, &mut scene.actions);
     assert_eq!(over, TurnOver::Over);
     let (waits, mut tried) = scene.try_once(None);
     assert!(waits, "the lock may be free in a moment");

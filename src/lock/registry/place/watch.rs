@@ -70,8 +70,9 @@ pub(crate) struct Watch {
     /// Until when the others know that we wait, unless a grant has answered the wish, and when they were told.
     wanted: Moment,
     told: Moment,
-    /// When the holder was rung last, whose lease may idle.
+    /// When the holder was rung last, whose lease may idle, and how often for this grant.
     rung: Option<Moment>,
+    rings: u32,
     rotation: Rotation,
 }
 
@@ -99,6 +100,7 @@ impl Watch {
             wanted: now,
             told: now,
             rung: None,
+            rings: 0,
             rotation: Rotation::new(client),
         }
     }
@@ -179,6 +181,7 @@ impl Watch {
                 self.holder = None;
                 self.give_way = None;
                 self.unanswered.times = 0;
+                self.rings = 0;
             }
         }
         // The others know, and nobody's time is over soon.
@@ -273,10 +276,13 @@ impl Watch {
     /// again.
     pub(super) fn rings(&mut self, row: &RowState, now: Moment) -> Option<u32> {
         let client = row.rung_client().filter(|_| self.wanted > now)?;
-        if self.rung.is_some_and(|rung| rung.after(WANT_AGAIN) > now) {
+        // Once is enough, unless that was lost.
+        let pause = (WANT_AGAIN * (1 << self.rings.min(8))).min(LOOK_STANDING_BY);
+        if self.rung.is_some_and(|rung| rung.after(pause) > now) {
             return None;
         }
         self.rung = Some(now);
+        self.rings += 1;
         Some(client)
     }
 

@@ -1,0 +1,120 @@
+//! A task's wait for a lock, from its question to the answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tracing::Instrument;
+
+use super::place::{Action, Leaving, Place};
+use super::turn::Turn;
+use super::{InVain, Locks};
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::lock::terms::Wait;
+use crate::name::Name;
+use crate::telemetry;
+use crate::timing::ANSWER;
+
+/// What a place says to one who asks.
+pub(super) enum Entering {
+    Taken(Turn),
+    Refused,
+    Waits(oneshot::Receiver<Result<Option<Turn>, Error>>),
+}
+
+/// What came of asking.
+pub(crate) enum Entered<'l> {
+    /// It idled here.
+    Taken(Turn),
+    /// It is held, and who asked does not wait.
+    Refused,
+    /// The answer comes here.
+    Waits(Ticket<'l>),
+}
+
+/// A waiter's place in the queue, given up on drop.
+pub(crate) struct Ticket<'l> {
+    pub(super) locks: &'l Arc<Locks>,
+    pub(super) name: &'l Name,
+    pub(super) wait: Wait,
+    pub(super) id: u64,
+    pub(super) receiver: oneshot::Receiver<Result<Option<Turn>, Error>>,
+    /// As far as the waiter knows.
+    pub(super) queued: bool,
+}
+
+impl Ticket<'_> {
+    pub(crate) async fn wait(mut self) -> Result<Result<Turn, InVain>, Error> {
+        let span = telemetry::wait(self.name);
+        let answer = match self.wait {
+            Wait::Forever => self.answer().instrument(span).await?,
+            // Apart, so that the others need no room for it.
+            _ => Box::pin(self.wait_for_a_time()).instrument(span).await?,
+        };
+        Ok(answer.inspect(|turn| turn.lease.reached_its_caller()))
+    }
+
+    async fn wait_for_a_time(&mut self) -> Result<Result<Turn, InVain>, Error> {
+        let longest = match self.wait {
+            Wait::For(wait) => wait,
+            Wait::Not | Wait::Forever => Duration::ZERO,
+        };
+        if let Ok(answer) = tokio::time::timeout(longest, self.answer()).await {
+            return answer;
+        }
+        let since =
+            match self.change(|place, id, now, actions| place.time_is_over(id, now, actions)) {
+                Some(Leaving::Stays(since)) => since,
+                Some(Leaving::Left { seen }) => {
+                    self.queued = false;
+                    return Ok(Err(if seen { InVain::Held } else { InVain::NoNews }));
+                }
+                Some(Leaving::Answered) | None => return self.answer().await,
+            };
+        // The answer that is on its way is waited for: a short wait is one attempt.
+        let limit = match self.wait {
+            Wait::Not => self.locks.engine.answer_limit(),
+            _ => ANSWER,
+        };
+        if let Ok(answer) = tokio::time::timeout(since.after(limit).left(), self.answer()).await {
+            return answer;
+        }
+        // The place goes on: a grant that comes is the next one's, or is given back.
+        if self.change(|place, id, now, actions| place.leave(id, now, actions)) != Some(true) {
+            return self.answer().await;
+        }
+        self.queued = false;
+        match self.wait {
+            Wait::Not => Err(Error::OutcomeUnknown {
+                name: self.name.to_string(),
+            }),
+            _ => Ok(Err(InVain::NoAnswer)),
+        }
+    }
+
+    async fn answer(&mut self) -> Result<Result<Turn, InVain>, Error> {
+        let answer = (&mut self.receiver).await;
+        self.queued = false;
+        let turn = answer.map_err(|_| Error::Closed)??;
+        Ok(turn.ok_or(InVain::Held))
+    }
+
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Place, u64, Moment, &mut Vec<Action>) -> T,
+    ) -> Option<T> {
+        let now = Moment::now();
+        self.locks.change(self.name, |place, actions| {
+            change(place, self.id, now, actions)
+        })
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if self.queued {
+            let _ = self.change(|place, id, now, actions| place.leave(id, now, actions));
+        }
+    }
+}
