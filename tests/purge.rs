@@ -80,6 +80,8 @@ async fn what_nobody_needs_goes_and_the_rest_stays() {
     client.counter("zero").add(0).await.expect("adds");
     let windowed = client.counter("window").window(short);
     windowed.add(1).await.expect("adds");
+    // It ends.
+    tokio::time::sleep(2 * short).await;
     client
         .counter("c")
         .add_once("remembered", 1)

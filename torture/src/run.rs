@@ -61,7 +61,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         seed,
         workload: options.workload,
         ttl_ms: options.ttl,
-        linger_ms: options.linger.unwrap_or_else(|| match options.workload {
+        linger_ms: options.linger.unwrap_or(match options.workload {
             Workload::Linger => options.ttl,
             _ => 0,
         }),

@@ -25,7 +25,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
 SET @tag_lock_changed=ROW_COUNT();
 
 DELETE u
-  FROM (SELECT t.lock_name AS n,t.kind AS k FROM t_tag_lock t FORCE INDEX(PRIMARY) WHERE t.lock_name=_utf8mb4 x'6a6f62' AND t.kind=1 AND t.slot=0 AND t.fence=1790000000000001 AND (t.kind=1 AND (t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) OR t.kind=3 AND t.deadline<=UTC_TIMESTAMP(6)) AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,UTC_TIMESTAMP(6))>=86400000000 LIMIT 1000000 FOR UPDATE SKIP LOCKED) k
+  FROM (SELECT t.lock_name AS n,t.kind AS k FROM t_tag_lock t FORCE INDEX(PRIMARY) WHERE t.lock_name=_utf8mb4 x'6a6f62' AND t.kind=1 AND t.slot=0 AND t.fence=1790000000000001 AND (t.kind=1 AND (t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) OR t.kind>1 AND t.deadline<=UTC_TIMESTAMP(6)) AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,UTC_TIMESTAMP(6))>=86400000000 LIMIT 1000000 FOR UPDATE SKIP LOCKED) k
   STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY)
   ON u.lock_name=k.n
   AND u.kind=k.k
