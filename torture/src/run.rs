@@ -127,6 +127,10 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     mend(&rig).await;
     let mut problems = loaded?;
     problems.extend(unmended);
+    // What follows may fail because of them.
+    for problem in &problems {
+        eprintln!("torture: {problem}");
+    }
     rig.fleet.finish(PATIENCE).await;
     for node in &rig.servers.nodes {
         rig.tallies.look(node).await;
