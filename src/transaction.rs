@@ -301,11 +301,7 @@ impl Inner {
             let again = told.is_none_or(|told| told.after(WANT_AGAIN).has_passed());
             if again {
                 told = Some(Moment::now());
-                match row.rung_client() {
-                    ring if row.wanted == 0 => self.locks.want(&key.name, WANT, ring),
-                    Some(client) => self.locks.ring(client, &key.name),
-                    None => {}
-                }
+                self.locks.ask_for(&key.name, &row, WANT);
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(50));

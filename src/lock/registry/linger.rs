@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use sqlx::Row;
 use tokio::sync::Notify;
@@ -21,6 +22,7 @@ use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::sql::bell::{self, Rung};
+use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
 use crate::timing::{HEARD, LANE_AGE, LIVELY, TICK, TICK_AT_REST};
 use crate::token::Token;
@@ -178,7 +180,7 @@ pub(crate) async fn run(locks: Weak<Locks>, some: Arc<Notify>, stopped: Cancella
         if made.is_none_or(|made| now.since(made) > LANE_AGE / 4) {
             made = strong
                 .engine
-                .query(bell::make(lingering.bell))
+                .query_once(bell::make(lingering.bell))
                 .await
                 .is_ok()
                 .then_some(now);
@@ -280,6 +282,15 @@ impl Locks {
         let answer = tokio::time::timeout(limit, self.engine.driven(known)).await;
         // However it ended: what comes next finds out.
         matches!(answer, Ok(Ok(())))
+    }
+
+    /// Says in a row that was seen that somebody waits for so long; or, if that is known, rings again if its lease may idle.
+    pub(crate) fn ask_for(self: &Arc<Self>, name: &Name, row: &RowState, wait: Duration) {
+        match row.rung_client() {
+            ring if row.wanted == 0 => self.want(name, wait, ring),
+            Some(client) => self.ring(client, name),
+            None => {}
+        }
     }
 
     /// Rings for a lock whose holder's lease may idle. It is no loss if that fails: who waits rings again.
