@@ -176,7 +176,8 @@ pub(super) fn most(account_limit: i64) -> usize {
     }
 }
 
-/// The most connections that a client with so many lanes ever has, but for one that asks whether others have ended.
+/// How many connections a client with so many lanes has at the most, those counted that it gave up and that the server still has. Where
+/// all of them were given up it opens one more; and one more, now and then, that only asks whether others have ended.
 pub(super) fn client_most(lanes: usize) -> usize {
     2 * lanes + 12
 }
@@ -237,6 +238,33 @@ mod tests {
         let woken = oneshot::error::TryRecvError::Closed;
         assert_eq!(given.try_recv(), Err(woken));
         assert!(matches!(line.ask(now), Turn::Open));
+    }
+
+    /// Each that may be used is given up, as where no `COMMIT` comes to its end; the server keeps them all.
+    #[test]
+    fn few_are_left_where_all_of_them_hang() {
+        for most in 1..6 {
+            let mut now = Moment::now();
+            let mut line = Line::<u32>::new(most);
+            let (mut left, mut highest) = (0, 0);
+            for _ in 0..1_000 {
+                now = now.after(REFUSED / 10);
+                let Turn::Open = line.ask(now) else {
+                    continue;
+                };
+                line.opened(most);
+                highest = highest.max(line.open);
+                let asked = line.take_given_up(now);
+                line.still_there(asked.len(), asked, now);
+                if line.may_stay() {
+                    left += 1;
+                    line.give_up(SessionId::of(left));
+                } else {
+                    line.leave(now);
+                }
+            }
+            assert_eq!((line.open, highest), (most + 1, most + 2), "of {most}");
+        }
     }
 
     #[test]

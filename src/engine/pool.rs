@@ -6,8 +6,8 @@
 //! and a connection carries one packet at a time.
 //!
 //! A session that did not answer in time is given up, and the server may keep it, with its locks, for as long as its `COMMIT` hangs. The
-//! next connection ends it before it does anything else. Until the server has it no more it counts, so that a client never
-//! has more connections than [`client_most`] says, however long that takes.
+//! next connection ends it before it does anything else. Until the server has it no more it counts, so that a client has no more
+//! connections than [`client_most`] says, however long that takes.
 
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;

@@ -48,6 +48,14 @@ pub(crate) struct SessionId {
 }
 
 impl SessionId {
+    #[cfg(test)]
+    pub(super) fn of(number: u64) -> Self {
+        Self {
+            number,
+            address: None,
+        }
+    }
+
     pub(crate) fn can_be_killed(&self) -> bool {
         self.address.is_some()
     }

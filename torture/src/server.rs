@@ -253,20 +253,20 @@ impl Node {
         options: &[&str],
         variables: &[(String, PathBuf)],
     ) -> io::Result<()> {
-        // Its standard error is not piped: a server that keeps it open would be waited for.
+        // What it says of a server that does not start is ours to say.
         let status = Command::new(self.directory()?.join(name))
             .args(options)
             .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(Stdio::inherit())
             .status()
             .await?;
         if status.success() {
             return Ok(());
         }
         Err(io::Error::other(format!(
-            "{name} of server {} failed ({status}): see error.log in its directory",
+            "{name} of server {} failed ({status}): what it said stands above",
             self.number
         )))
     }

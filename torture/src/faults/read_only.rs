@@ -11,6 +11,9 @@ use crate::instant::now;
 
 pub(super) struct ReadOnly;
 
+/// How many seconds the server waits at most: fewer than an administrator.
+const LOCK_WAIT: u32 = 2;
+
 impl Fault for ReadOnly {
     fn name(&self) -> &'static str {
         "read-only"
@@ -37,8 +40,10 @@ impl Fault for ReadOnly {
         Box::pin(async move {
             let node = rig.any_writer(random);
             let from = now();
-            // Waits for transactions that are just committing; not for the workers' account to let it.
-            if node.run("SET GLOBAL read_only = 1").await.is_err() {
+            // Waits for transactions that are just committing, and the server itself ends that: a statement that only its client
+            // had given up would still come into force, behind the one that takes it back.
+            let on = format!("SET lock_wait_timeout = {LOCK_WAIT}; SET GLOBAL read_only = 1");
+            if node.run(&on).await.is_err() {
                 node.run("SET GLOBAL read_only = 0").await?;
                 return Ok(false);
             }
