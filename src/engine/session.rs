@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::metric;
 use crate::sql::dialect::Dialect;
-use crate::sql::packed::{FIND_SEQUENCE, LAST_OF_SEQUENCE};
+use crate::sql::packed::LAST_OF_SEQUENCE;
 use crate::sql::prepared::Prepared;
 use crate::sql::script::{MARK, Packet, Proof};
 use crate::sql::server_error::{Meaning, STATEMENT_TIMEOUT, TOO_MANY_PREPARED, code_of};
@@ -92,7 +92,14 @@ impl Session {
         commit: Commit,
         limit: Duration,
     ) -> Result<Self, sqlx::Error> {
-        let options = options.clone().disable_statement_logging();
+        // What is said once is said with the other settings.
+        let options = options
+            .clone()
+            .disable_statement_logging()
+            .pipes_as_concat(false)
+            .no_engine_substitution(false)
+            .timezone(None)
+            .set_names(false);
         let start = Instant::now();
         loop {
             match Self::attempt(&options, commit, limit).await {
@@ -123,25 +130,22 @@ impl Session {
         let max_packet: u64 = who.try_get_unchecked(2)?;
         let account_limit = who.try_get_unchecked(3)?;
         let prepared_limit: u64 = who.try_get_unchecked(4)?;
-        let cipher = last_row(&mut connection, settings(dialect, commit));
-        let cipher = within(limit, cipher).await?;
-        let cipher = cipher.map(|row| row.try_get_unchecked::<Option<String>, _>(1));
-        let encrypted = cipher
-            .transpose()?
-            .flatten()
-            .is_some_and(|cipher| !cipher.is_empty());
+        let answers = rows_until_error(&mut connection, settings(dialect, commit));
+        let mut answers = within(limit, answers).await?.into_iter();
+        let cipher = text(answers.next(), 1)?;
+        let encrypted = cipher.is_some_and(|cipher| !cipher.is_empty());
+        let mut address = text(answers.next(), 0)?;
         if let Dialect::MariaDb { sequences } = &mut dialect {
-            *sequences = within(limit, has_sequences(&mut connection)).await?;
+            *sequences = text(answers.next(), 0)?.as_deref() == Some(LAST_OF_SEQUENCE);
+        } else if address.is_none() {
+            address = match within(limit, last_row(&mut connection, OWN_ADDRESS.to_owned())).await {
+                Ok(row) => text(row, 0)?,
+                Err(sqlx::Error::Database(_)) => None,
+                Err(error) => return Err(error),
+            };
         }
         // Without it the session cannot be killed, and all else works. Of a local socket it says nothing.
-        let address = match within(limit, last_row(&mut connection, OWN_ADDRESS.to_owned())).await {
-            Ok(row) => row
-                .map(|row| row.try_get_unchecked::<String, _>(0))
-                .transpose()?
-                .filter(|address| address.contains(':')),
-            Err(sqlx::Error::Database(_)) => None,
-            Err(error) => return Err(error),
-        };
+        let address = address.filter(|address| address.contains(':'));
         Ok(Self {
             connection,
             dialect,
@@ -285,16 +289,28 @@ fn is_statement_timeout(error: &sqlx::Error) -> bool {
     code_of(error).is_some_and(|code| STATEMENT_TIMEOUT.contains(&code))
 }
 
-/// Whether the server lends its numbers to this account.
-async fn has_sequences(connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
-    match last_row(connection, FIND_SEQUENCE.to_owned()).await {
-        Ok(row) => {
-            let last = row.map(|row| row.try_get_unchecked::<Option<String>, _>(0));
-            Ok(last.transpose()?.flatten().as_deref() == Some(LAST_OF_SEQUENCE))
+/// The rows of all statements, up to the first that the server refuses behind the first row.
+async fn rows_until_error(
+    connection: &mut MySqlConnection,
+    sql: String,
+) -> Result<Vec<MySqlRow>, sqlx::Error> {
+    let mut rows = Vec::new();
+    let mut results = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(connection);
+    loop {
+        match results.try_next().await {
+            Ok(Some(Either::Left(_))) => {}
+            Ok(Some(Either::Right(row))) => rows.push(row),
+            Ok(None) => return Ok(rows),
+            Err(sqlx::Error::Database(_)) if !rows.is_empty() => return Ok(rows),
+            Err(error) => return Err(error),
         }
-        Err(sqlx::Error::Database(_)) => Ok(false),
-        Err(error) => Err(error),
     }
+}
+
+/// A column of a row that may be missing.
+fn text(row: Option<MySqlRow>, column: usize) -> Result<Option<String>, sqlx::Error> {
+    let text = row.map(|row| row.try_get_unchecked::<Option<String>, _>(column));
+    Ok(text.transpose()?.flatten())
 }
 
 async fn last_row(

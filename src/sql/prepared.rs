@@ -7,12 +7,17 @@ const MOST: usize = 16;
 const PART: usize = 1_000;
 /// With fewer they would take turns in each packet.
 const FEWEST: usize = 6;
+/// A session remembers so many texts that it has sent once: each slot has the last one that fell there.
+const SENT: usize = 64;
 
-/// The statements that a session has prepared, by their text: what was not used for longest makes room.
+/// The statements that a session has prepared, by their text: what was not used for longest makes room. A text is prepared when it is sent
+/// for the second time: many sessions send each only once.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     entries: Vec<Entry>,
     most: usize,
+    /// The hashes of texts that were sent.
+    sent: [u32; SENT],
     /// How many packets there were.
     packet: u64,
 }
@@ -29,6 +34,7 @@ impl Default for Prepared {
         Self {
             entries: Vec::new(),
             most: MOST,
+            sent: [0; SENT],
             packet: 0,
         }
     }
@@ -65,13 +71,20 @@ impl Prepared {
         self.packet += 1;
     }
 
-    /// The number of a text, and whether it is still to be prepared; `None` if it is not to be, since the packet has used
-    /// all numbers.
+    /// The number of a text, and whether it is still to be prepared; `None` if it is not to be, since it is sent for the first time or
+    /// the packet has used all numbers.
     pub(super) fn number(&mut self, text: &str) -> Option<(usize, bool)> {
         let used = self.packet;
         if let Some(known) = self.entries.iter().position(|entry| entry.text == text) {
             self.entries[known].used = used;
             return Some((known, false));
+        }
+        // 0 is no text's.
+        let hash = crc32fast::hash(text.as_bytes()).max(1);
+        // A remainder is within the bounds.
+        let sent = &mut self.sent[hash as usize % SENT];
+        if std::mem::replace(sent, hash) != hash {
+            return None;
         }
         let entry = Entry {
             text: text.to_owned(),
@@ -94,11 +107,18 @@ impl Prepared {
 mod tests {
     use super::*;
 
+    /// One that was sent before.
+    fn again(prepared: &mut Prepared, text: &str) -> Option<(usize, bool)> {
+        prepared.number(text);
+        prepared.number(text)
+    }
+
     #[test]
-    fn a_text_is_prepared_once_until_it_is_forgotten() {
+    fn a_text_is_prepared_when_it_comes_again_and_until_it_is_forgotten() {
         let mut prepared = Prepared::default();
+        assert_eq!(prepared.number("a"), None);
         assert_eq!(prepared.number("a"), Some((0, true)));
-        assert_eq!(prepared.number("b"), Some((1, true)));
+        assert_eq!(again(&mut prepared, "b"), Some((1, false)));
         assert_eq!(prepared.number("a"), Some((0, false)));
         prepared.forget();
         assert_eq!(prepared.number("b"), Some((0, true)));
@@ -108,9 +128,10 @@ mod tests {
     fn what_was_not_used_for_longest_makes_room_but_never_in_its_own_packet() {
         let mut prepared = Prepared::default();
         for number in 0..MOST {
-            assert_eq!(prepared.number(&number.to_string()), Some((number, true)));
+            let text = number.to_string();
+            assert_eq!(again(&mut prepared, &text), Some((number, false)));
         }
-        assert_eq!(prepared.number("another"), None);
+        assert_eq!(again(&mut prepared, "another"), None);
         prepared.begin();
         assert_eq!(prepared.number("0"), Some((0, false)));
         assert_eq!(prepared.number("another"), Some((1, true)));

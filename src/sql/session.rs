@@ -1,6 +1,7 @@
 //! What every session says once, right after it connected.
 
 use super::dialect::Dialect;
+use super::packed::FIND_SEQUENCE;
 use crate::timing::{SERVER_IDLE, SERVER_LOCK_WAIT};
 
 /// How a session ends its transactions.
@@ -15,9 +16,14 @@ pub(crate) enum Commit {
 /// Asks who is there; the first query of every session.
 pub(crate) const WHO: &str = "SELECT VERSION(),CONNECTION_ID(),@@max_allowed_packet,@@max_user_connections,@@max_prepared_stmt_count";
 
-/// Asks under which address the server sees this session.
+/// Asks under which address the server sees this session. The server goes through all its sessions for that.
 pub(crate) const OWN_ADDRESS: &str =
     "SELECT host FROM information_schema.processlist WHERE id=CONNECTION_ID()";
+
+/// The same of a MySQL that has an index for it, where nobody has switched it off: without a row or with an error otherwise.
+/// <https://dev.mysql.com/doc/refman/8.4/en/performance-schema-processlist-table.html>
+const OWN_ADDRESS_BY_INDEX: &str =
+    "SELECT host FROM performance_schema.processlist WHERE id=CONNECTION_ID()";
 
 /// Asks under which address the server sees a session, if it has that.
 pub(crate) fn address_of(number: u64) -> String {
@@ -31,6 +37,7 @@ pub(crate) fn kill(number: u64) -> String {
 
 /// The settings of a session.
 ///
+/// - the character set, which names and descriptions come back in.
 /// - READ COMMITTED: no gap locks, and each statement sees what is committed when it starts.
 /// - strict mode: a value that does not fit is an error, as is the NULL that stops a batch that ran before.
 /// - short lock waits: a stripe is held for one packet, so that a long wait means that somebody hangs.
@@ -42,7 +49,8 @@ pub(crate) fn kill(number: u64) -> String {
 ///   and so lock rows that nobody named.
 /// - `net_write_timeout`: a client that does not read holds nothing for long.
 ///
-/// The last statement asks which cipher the session has: none without TLS.
+/// Behind them it is asked which cipher the session has (none without TLS), and what may fail: under which address the server sees it,
+/// and whether the server lends its numbers.
 pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
     let autocommit = match commit {
         Commit::Explicit => 0,
@@ -51,6 +59,7 @@ pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
     let (lock_wait, idle) = (SERVER_LOCK_WAIT.as_secs(), SERVER_IDLE.as_secs());
     let mut sql = format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
+         SET NAMES utf8mb4;\
          SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',time_zone='+00:00',\
          innodb_lock_wait_timeout={lock_wait},lock_wait_timeout={lock_wait},net_write_timeout=5,\
          wait_timeout={idle},group_concat_max_len=4194304,sql_safe_updates=0,\
@@ -66,6 +75,14 @@ pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
         );
     }
     sql.push_str(";SHOW SESSION STATUS LIKE 'Ssl_cipher'");
+    let questions = match dialect {
+        Dialect::MySql => [OWN_ADDRESS_BY_INDEX].as_slice(),
+        Dialect::MariaDb { .. } => &[OWN_ADDRESS, FIND_SEQUENCE],
+    };
+    for question in questions {
+        sql.push(';');
+        sql.push_str(question);
+    }
     sql
 }
 
