@@ -86,6 +86,7 @@ fn len(packet: &Packet) -> u64 {
 fn a_packet_for_one_lock_is_three_prepared_statements() {
     for (what, rows) in [("acquire", rows(1, acquire)), ("release", rows(1, release))] {
         let mut prepared = Prepared::default();
+        write(&rows, &mut prepared);
         let first = write(&rows, &mut prepared);
         assert_eq!(first.sql.matches("PREPARE").count(), 3, "{}", first.sql);
         let (allocations, packet) = allocations(|| write(&rows, &mut prepared));
@@ -105,6 +106,7 @@ fn what_is_prepared_does_not_depend_on_the_size_of_a_batch() {
     let mixed = |number| [rows(number, acquire), rows(1, want)].concat();
     let mut prepared = Prepared::default();
     write(&mixed(2), &mut prepared);
+    write(&mixed(2), &mut prepared);
     for number in 3..20 {
         let packet = write(&mixed(number), &mut prepared);
         assert!(!packet.sql.contains("PREPARE"), "{}", packet.sql);
@@ -119,6 +121,7 @@ fn a_further_row_of_a_packet_is_two_lookups() {
     ] {
         let (few, many) = (rows(100, operation), rows(200, operation));
         let mut prepared = Prepared::default();
+        write(&few, &mut prepared);
         write(&few, &mut prepared);
         let (allocations_few, packet_few) = allocations(|| write(&few, &mut prepared));
         let (allocations_many, packet_many) = allocations(|| write(&many, &mut prepared));

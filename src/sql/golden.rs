@@ -1,6 +1,6 @@
 //! The packet of each operation as each server gets it, in files for people to read: `src/sql/golden/SERVER/OPERATION.sql`.
 //!
-//! Of the first packet of a session, so that what is prepared is shown too. Only line breaks and indentation are added, a
+//! Of the second packet of a session, so that what is prepared is shown too. Only line breaks and indentation are added, a
 //! prepared text stands without its quotes, and the packet's mark is `:mark`. With `TAG_LOCK_GOLDEN=write` the test writes
 //! the files: read the difference before you commit it.
 
@@ -184,10 +184,9 @@ fn packets(dialect: Dialect) -> Vec<(&'static str, Packet)> {
                 mode,
                 not_after: 1_790_000_005_000_000,
             };
-            (
-                name,
-                packet::write(&batch, dialect, &mut Prepared::default()),
-            )
+            let mut prepared = Prepared::default();
+            packet::write(&batch, dialect, &mut prepared);
+            (name, packet::write(&batch, dialect, &mut prepared))
         })
         .collect();
     let doomed = Doomed {

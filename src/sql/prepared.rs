@@ -7,7 +7,7 @@ const MOST: usize = 16;
 const PART: usize = 1_000;
 /// With fewer they would take turns in each packet.
 const FEWEST: usize = 6;
-/// A session remembers so many texts that it has sent once: each slot has the last one that fell there.
+/// A session remembers so many texts that it has sent.
 const SENT: usize = 64;
 
 /// The statements that a session has prepared, by their text: what was not used for longest makes room. A text is prepared when it is sent
@@ -16,8 +16,8 @@ const SENT: usize = 64;
 pub(crate) struct Prepared {
     entries: Vec<Entry>,
     most: usize,
-    /// The hashes of texts that were sent.
-    sent: [u32; SENT],
+    /// The hashes of texts that were sent, in the order in which they came up.
+    sent: Vec<u32>,
     /// How many packets there were.
     packet: u64,
 }
@@ -34,7 +34,7 @@ impl Default for Prepared {
         Self {
             entries: Vec::new(),
             most: MOST,
-            sent: [0; SENT],
+            sent: Vec::new(),
             packet: 0,
         }
     }
@@ -79,11 +79,12 @@ impl Prepared {
             self.entries[known].used = used;
             return Some((known, false));
         }
-        // 0 is no text's.
-        let hash = crc32fast::hash(text.as_bytes()).max(1);
-        // A remainder is within the bounds.
-        let sent = &mut self.sent[hash as usize % SENT];
-        if std::mem::replace(sent, hash) != hash {
+        let hash = crc32fast::hash(text.as_bytes());
+        if !self.sent.contains(&hash) {
+            if self.sent.len() == SENT {
+                self.sent.remove(0);
+            }
+            self.sent.push(hash);
             return None;
         }
         let entry = Entry {
@@ -118,7 +119,7 @@ mod tests {
         let mut prepared = Prepared::default();
         assert_eq!(prepared.number("a"), None);
         assert_eq!(prepared.number("a"), Some((0, true)));
-        assert_eq!(again(&mut prepared, "b"), Some((1, false)));
+        assert_eq!(again(&mut prepared, "b"), Some((1, true)));
         assert_eq!(prepared.number("a"), Some((0, false)));
         prepared.forget();
         assert_eq!(prepared.number("b"), Some((0, true)));
@@ -129,7 +130,7 @@ mod tests {
         let mut prepared = Prepared::default();
         for number in 0..MOST {
             let text = number.to_string();
-            assert_eq!(again(&mut prepared, &text), Some((number, false)));
+            assert_eq!(again(&mut prepared, &text), Some((number, true)));
         }
         assert_eq!(again(&mut prepared, "another"), None);
         prepared.begin();

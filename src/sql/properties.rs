@@ -169,6 +169,8 @@ proptest! {
             prepared.switch_off();
         }
         let batch = Batch { lane, number, rows: &rows, mode, not_after };
+        let unprepared = write(&batch, dialect, &mut prepared);
+        prop_assert!(!unprepared.sql.contains("EXECUTE") && !unprepared.sql.contains('?'));
         let first = write(&batch, dialect, &mut prepared);
         let packet = write(&batch, dialect, &mut prepared);
         let preparing = first.sql.matches("PREPARE").count();
