@@ -292,32 +292,28 @@ impl Link {
     /// `has_row`: the lane has one.
     async fn find_obstacle(&mut self, lane: Token, has_row: bool) -> Option<Error> {
         let session = self.session.as_mut()?;
-        let queries = [
-            (LANE_TABLE, obstacle::find_lane(lane)),
-            (TABLE, obstacle::find_table()),
-        ];
-        for (table, query) in queries {
-            match session.query(query).await {
-                Ok(None) if table == LANE_TABLE && has_row => {
-                    return Some(Error::Locked {
-                        table,
-                        whole: false,
-                    });
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    let waited = code_of(&error) == Some(LOCK_WAIT_TIMEOUT);
-                    // Its COMMIT was not reached.
-                    self.session = None;
-                    return Some(if waited {
-                        Error::Locked { table, whole: true }
-                    } else {
-                        Error::from_sqlx(error)
-                    });
-                }
-            }
+        match session.query(obstacle::find_lane(lane)).await {
+            Ok(None) if has_row => return Some(locked(LANE_TABLE, false)),
+            Ok(_) => {}
+            Err(error) => return Some(self.in_the_way(error, LANE_TABLE, true)),
         }
-        None
+        let session = self.session.as_mut()?;
+        if !has_row && let Err(error) = session.query(obstacle::make_lane(lane)).await {
+            return Some(self.in_the_way(error, LANE_TABLE, false));
+        }
+        let session = self.session.as_mut()?;
+        let table = session.query(obstacle::find_table()).await;
+        table.err().map(|error| self.in_the_way(error, TABLE, true))
+    }
+
+    /// What it says of a table that a query has waited for it in vain, or failed otherwise. Its COMMIT was not reached.
+    fn in_the_way(&mut self, error: sqlx::Error, table: &'static str, whole: bool) -> Error {
+        self.session = None;
+        if code_of(&error) == Some(LOCK_WAIT_TIMEOUT) {
+            locked(table, whole)
+        } else {
+            Error::from_sqlx(error)
+        }
     }
 
     /// Makes the lane's connection, if there is none.
@@ -342,6 +338,10 @@ impl Link {
         self.encrypted = session.encrypted;
         Ok(())
     }
+}
+
+fn locked(table: &'static str, whole: bool) -> Error {
+    Error::Locked { table, whole }
 }
 
 /// How many bytes a packet may be estimated at on a server that takes `max_packet`.
