@@ -57,6 +57,7 @@ fn release() -> Operation {
         level: None,
         until: 0,
         queues: true,
+        finishes: false,
     })
 }
 

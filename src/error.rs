@@ -208,6 +208,15 @@ pub enum Error {
         /// The id.
         id: String,
     },
+    /// The work on a job's slot has called [`finish_in`](crate::JobLease::finish_in) and succeeded, but the transaction was not committed.
+    /// The slot is not done, and is free again.
+    #[error(
+        "slot {name:?} is not done: the transaction in which it was finished was not committed; commit it before the work ends"
+    )]
+    NotFinished {
+        /// The slot, as `job@slot`.
+        name: String,
+    },
     /// The client was closed.
     #[error("the lock client is closed")]
     Closed,
@@ -281,6 +290,7 @@ impl Error {
             | Self::AccessDenied { .. }
             | Self::OutcomeUnknown { .. }
             | Self::NoTransaction { .. }
+            | Self::NotFinished { .. }
             | Self::OperationMismatch { .. }
             | Self::NotDriven
             | Self::Closed => false,
@@ -303,6 +313,7 @@ impl Error {
             | Self::Overloaded { name }
             | Self::OutcomeUnknown { name }
             | Self::NoTransaction { name }
+            | Self::NotFinished { name }
             | Self::Interrupted { name, .. }
             | Self::RolledBack { name, .. }
             | Self::StaleSnapshot { name, .. } => Some(name),

@@ -7,7 +7,7 @@ use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
 use crate::clock::from_micros;
-use crate::sql::reply::{ACTIVE, KEPT};
+use crate::sql::reply::{ACTIVE, DONE, KEPT};
 
 /// The state of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub enum LockState {
     Held,
     /// It was released, but stays taken until its minimum hold ends.
     Kept,
+    /// The slot of a [job](crate::Job): it is done.
+    Done,
 }
 
 /// A lock as it stands in the table. With the feature `serde` it can be serialized: times as RFC 3339, the remaining time as
@@ -39,7 +41,7 @@ pub struct LockInfo {
     pub description: String,
     /// When the lease ends if it is not renewed, by the server's clock.
     pub deadline: DateTime<Utc>,
-    /// How much of the lease is left; zero when it is free.
+    /// How much of the lease is left; zero when it is free, or done.
     pub remaining: Duration,
     /// The highest fencing token that may have been given out.
     pub fencing_token: u64,
@@ -59,11 +61,12 @@ impl LockInfo {
         let now: i64 = row.try_get_unchecked(8)?;
         let state = match status {
             ACTIVE if deadline > now => LockState::Held,
+            DONE if deadline > now => LockState::Done,
             KEPT if deadline > now => LockState::Kept,
             _ => LockState::Free,
         };
         let left = match state {
-            LockState::Free => 0,
+            LockState::Free | LockState::Done => 0,
             LockState::Held | LockState::Kept => deadline - now,
         };
         Ok(Self {
@@ -76,7 +79,7 @@ impl LockInfo {
             fencing_token: row.try_get_unchecked(4)?,
             depth: match state {
                 LockState::Held => u64::try_from(count).unwrap_or_default(),
-                LockState::Free | LockState::Kept => 0,
+                LockState::Free | LockState::Kept | LockState::Done => 0,
             },
             modified: time(modified),
         })

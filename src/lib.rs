@@ -9,6 +9,7 @@ mod counter;
 mod engine;
 mod error;
 mod inspect;
+mod job;
 mod lock;
 mod metric;
 mod mutant;
@@ -30,6 +31,7 @@ pub use self::client::{AtClose, LockClient, LockClientBuilder, Stripes};
 pub use self::counter::Counter;
 pub use self::error::Error;
 pub use self::inspect::{LockInfo, LockState};
+pub use self::job::{Job, JobLease, JobSlot, RunOnce};
 pub use self::lock::{LeaseView, LockGuard, LockRequest, WorkOutput};
 #[cfg(tag_lock_mutants)]
 #[doc(hidden)]

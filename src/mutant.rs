@@ -74,6 +74,10 @@ mutants! {
     IdleAfterTrust = "idle-after-trust",
     /// A lease that a transaction has used idles, and is taken again, while that transaction is open.
     LingerAfterVerify = "linger-after-verify",
+    /// A slot whose work is done is released as one whose work has failed.
+    FinishFrees = "finish-frees",
+    /// A slot that is done stays so only until its lease would have ended.
+    DoneEnds = "done-ends",
     /// Stripes are read, not locked. Exclusion does not rest on them: the server's deadlock counter and
     /// its duplicate keys judge.
     StripeUnlocked = "stripe-unlocked",

@@ -135,6 +135,7 @@ impl Purger {
                     1 => Kind::Lock,
                     2 => Kind::Counter,
                     3 => Kind::Once,
+                    4 => Kind::Job,
                     _ => continue,
                 };
                 // A name that this library did not write stays.
@@ -261,6 +262,7 @@ async fn take_turn(locks: &Arc<Locks>, period: Duration) -> Result<Option<Turn>,
     let terms = Terms {
         ttl: TURN_TTL,
         auto_renew: true,
+        passes: true,
         hold_at_least: period / 2,
         max_hold: None,
         linger: Duration::ZERO,

@@ -103,6 +103,12 @@ pub(crate) fn released(name: &Name, held: Duration) {
     count("tag_lock_released_total", 1);
 }
 
+/// The slot of a job is recorded as done.
+pub(crate) fn finished(name: &Name, held: Duration) {
+    tell!(debug: job = %name, ?held, "done");
+    count("tag_lock_jobs_done_total", 1);
+}
+
 /// A release that nobody waits for did not succeed.
 pub(crate) fn release_failed(name: &Name, error: &Error) {
     tell!(debug: lock = %name, error = %error.in_full(), "a dropped guard was not released");

@@ -154,7 +154,7 @@ impl LeaseView {
         // A lease that is not renewed ends when it ends: its holder would not learn that it is longer.
         let ttl = if lease.terms.auto_renew { most } else { 0 };
         let (dialect, grant) = (self.dialect().await?, (lease.token, lease.fence));
-        let change = transaction::verify(dialect, lease.name.as_str(), grant, ttl);
+        let change = transaction::verify(dialect, &lease.key(), grant, ttl);
         let asked = Moment::now();
         let verdict = execute(connection, &change, &lease.name).await?;
         self.expect_ours(verdict).await?;
@@ -162,7 +162,7 @@ impl LeaseView {
         Ok(())
     }
 
-    async fn expect_ours(&self, verdict: Verdict) -> Result<(), Error> {
+    pub(crate) async fn expect_ours(&self, verdict: Verdict) -> Result<(), Error> {
         match verdict {
             Verdict::Changed(_) => Ok(()),
             Verdict::Refused => Err(self.no_longer_ours()),
@@ -419,7 +419,7 @@ impl Counter {
 }
 
 /// Sends a change, and reads its verdict from the acknowledgement.
-async fn execute(
+pub(crate) async fn execute(
     connection: &mut MySqlConnection,
     change: &Change,
     name: &Name,

@@ -11,6 +11,8 @@ use tracing::Instrument;
 
 use crate::clock::Moment;
 use crate::engine::Engine;
+use crate::engine::outcome::Outcome;
+use crate::engine::request::Request;
 use crate::error::Error;
 use crate::inspect::{LockInfo, LockState};
 use crate::lock::LockGuard;
@@ -21,7 +23,10 @@ use crate::metric;
 use crate::name::Name;
 use crate::purge::Purger;
 use crate::sql::inspect;
+use crate::sql::operation::{ForceRelease, Operation};
+use crate::sql::row::RowKey;
 use crate::telemetry;
+use crate::token::Token;
 use crate::touched::Touched;
 
 /// How long a look at the holder may take when a wait has ended in vain.
@@ -56,9 +61,9 @@ impl Inner {
         }
     }
 
-    /// What stands in the table about a lock.
-    pub(super) async fn inspect(&self, name: &Name) -> Result<Option<LockInfo>, Error> {
-        let mut found = self.show(inspect::one(name.as_str())).await?;
+    /// What stands in the table about a lock, or about a slot of a job.
+    pub(crate) async fn inspect(&self, key: &RowKey) -> Result<Option<LockInfo>, Error> {
+        let mut found = self.show(inspect::one(key)).await?;
         Ok(found.pop())
     }
 
@@ -88,11 +93,37 @@ impl Inner {
         }
     }
 
-    async fn show(&self, sql: String) -> Result<Vec<LockInfo>, Error> {
+    pub(crate) async fn show(&self, sql: String) -> Result<Vec<LockInfo>, Error> {
         let rows = self.engine.show(sql).await?;
         rows.iter()
             .map(|row| LockInfo::from_row(row).map_err(Error::from_sqlx))
             .collect()
+    }
+
+    /// Frees a row, whoever holds it. Whether it was taken.
+    pub(crate) async fn force_release(&self, key: RowKey) -> Result<bool, Error> {
+        let seen = self.engine.look(vec![key.clone()]).await?;
+        let Some(row) = seen.first().copied().flatten() else {
+            return Ok(false);
+        };
+        if row.is_free() {
+            return Ok(false);
+        }
+        let operation = Operation::ForceRelease(ForceRelease {
+            token: Token::random(),
+            fence: row.fence,
+        });
+        let name = key.name.clone();
+        let answer = self.engine.call(key, Request::Operation(operation)).await?;
+        let released = matches!(answer.outcome, Outcome::Released { .. });
+        if released {
+            // Heard before anybody can be told that it is free.
+            if let Some(client) = row.rung_client() {
+                self.locks.ring_once(client, &name).await;
+            }
+            tracing::warn!(lock = %name, "a lock was released by force");
+        }
+        Ok(released)
     }
 
     /// Acquires for a [`LockRequest`].
@@ -140,7 +171,8 @@ impl Inner {
     /// The error of a wait in vain: who is in the way is worth a look. If there was no news of the lock before, it is an error that
     /// there is none now.
     pub(crate) async fn timed_out(&self, name: &Name, why: InVain) -> Error {
-        let look = tokio::time::timeout(LOOK, self.inspect(name)).await;
+        let key = RowKey::lock(name.clone());
+        let look = tokio::time::timeout(LOOK, self.inspect(&key)).await;
         let info = match (look, why) {
             (Ok(Ok(info)), _) => info,
             (_, InVain::Held) => None,

@@ -12,15 +12,12 @@ use sqlx::mysql::MySqlConnectOptions;
 pub use self::builder::{LockClientBuilder, Stripes};
 use self::inner::Inner;
 use crate::counter::Counter;
-use crate::engine::outcome::Outcome;
-use crate::engine::request::Request;
 use crate::error::Error;
 use crate::inspect::LockInfo;
+use crate::job::Job;
 use crate::lock::LockRequest;
 use crate::name::Name;
-use crate::sql::operation::{ForceRelease, Operation};
 use crate::sql::row::RowKey;
-use crate::token::Token;
 
 /// A client for locks and counters. Cheap to clone; all clones share their connections.
 ///
@@ -157,6 +154,21 @@ impl LockClient {
         Counter::new(Arc::clone(&self.inner), name)
     }
 
+    /// A job by its name: work that is done once for each of its slots, on however many machines. The name has no `@`: its slots are called
+    /// `invoices@2026-11-22` in the table. A lock of the same name is something else.
+    ///
+    /// ```no_run
+    /// # async fn send_invoices() -> Result<(), tag_lock::Error> { Ok(()) }
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// // Every machine calls this each night; one of them sends.
+    /// locks.job("invoices").slot("2026-11-22").run_once(|_| send_invoices()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn job(&self, name: &str) -> Job {
+        Job::new(Arc::clone(&self.inner), name)
+    }
+
     /// What stands in the table about a lock; `None` if it was never taken.
     ///
     /// ```no_run
@@ -176,7 +188,8 @@ impl LockClient {
     ///
     /// It changes nothing.
     pub async fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
-        self.inner.inspect(&Name::new(name)?).await
+        let key = RowKey::lock(Name::new(name)?);
+        self.inner.inspect(&key).await
     }
 
     /// The locks that are taken, in the server's order of their names, `limit` at a time; give the last
@@ -241,32 +254,7 @@ impl LockClient {
         if self.inner.locks.wake(&checked).await {
             return Ok(true);
         }
-        let key = RowKey::lock(checked.clone());
-        let seen = self.inner.engine.look(vec![key.clone()]).await?;
-        let Some(row) = seen.first().copied().flatten() else {
-            return Ok(false);
-        };
-        if row.is_free() {
-            return Ok(false);
-        }
-        let operation = Operation::ForceRelease(ForceRelease {
-            token: Token::random(),
-            fence: row.fence,
-        });
-        let answer = self
-            .inner
-            .engine
-            .call(key, Request::Operation(operation))
-            .await?;
-        let released = matches!(answer.outcome, Outcome::Released { .. });
-        if released {
-            // Heard before anybody can be told that it is free.
-            if let Some(client) = row.rung_client() {
-                self.inner.locks.ring_once(client, &checked).await;
-            }
-            tracing::warn!(lock = name, "a lock was released by force");
-        }
-        Ok(released)
+        self.inner.force_release(RowKey::lock(checked)).await
     }
 
     /// How often this client saw the server's clock being stepped (by more than a second). A step forward

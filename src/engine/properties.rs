@@ -51,6 +51,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 level: None,
                 until: 0,
                 queues: true,
+                finishes: false,
             })
         }),
         any::<u64>().prop_map(move |fence| Operation::Renew(Renew {

@@ -51,6 +51,7 @@ fn all() -> Vec<Error> {
         Error::TooManyConnections { source: said() },
         Error::OutcomeUnknown { name: name() },
         Error::NoTransaction { name: name() },
+        Error::NotFinished { name: name() },
         Error::Interrupted {
             name: name(),
             source: Some(said()),
@@ -70,7 +71,7 @@ fn all() -> Vec<Error> {
         Error::NotDriven,
         Error::Database { source: said() },
     ];
-    let mut found = [false; 24];
+    let mut found = [false; 25];
     for error in &errors {
         let place = match error {
             Error::InvalidName { .. } => 0,
@@ -97,10 +98,11 @@ fn all() -> Vec<Error> {
             Error::Closed => 21,
             Error::NotDriven => 22,
             Error::Database { .. } => 23,
+            Error::NotFinished { .. } => 24,
         };
         found[place] = true;
     }
-    assert_eq!(found, [true; 24]);
+    assert_eq!(found, [true; 25]);
     errors
 }
 

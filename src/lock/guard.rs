@@ -1,12 +1,10 @@
 //! A lock that is held.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use super::registry::ending::TurnEnd;
 use super::registry::in_use::InUse;
@@ -19,8 +17,6 @@ use crate::engine::request::Request;
 use crate::error::Error;
 use crate::sql::dialect::Dialect;
 use crate::sql::operation::{Operation, Renew};
-use crate::sql::row::RowKey;
-use crate::telemetry;
 
 /// A lock that this task holds, until the guard is released or dropped.
 ///
@@ -37,11 +33,7 @@ pub struct LockGuard {
 impl LockGuard {
     pub(crate) fn new(in_use: Arc<InUse>, turn: Turn) -> Self {
         Self {
-            view: LeaseView {
-                lease: Arc::clone(&turn.lease),
-                fence: turn.fence,
-                signal: turn.lease.signal(),
-            },
+            view: LeaseView::of(&turn),
             turn: Some(turn),
             in_use,
         }
@@ -186,7 +178,7 @@ impl LockGuard {
             ttl: wanted,
             until,
         });
-        let key = RowKey::lock(lease.name.clone());
+        let key = lease.key();
         let result = self
             .locks()
             .engine
@@ -253,18 +245,9 @@ impl LockGuard {
         };
         turn.disarm();
         let lease = &self.view.lease;
-        let receiver = match Locks::end_turn(self.locks(), lease, true) {
-            TurnEnd::Known(result) => return result,
-            TurnEnd::Sent(receiver) => receiver,
-        };
-        let limit = lease.trusted_for() + self.locks().engine.answer_limit();
-        let answer = pin!(async { receiver.await.map_err(|_| Error::Closed)? });
-        let waiting = tokio::time::timeout(limit, self.locks().engine.driven(answer));
-        match waiting.instrument(telemetry::release(&lease.name)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::OutcomeUnknown {
-                name: lease.name.to_string(),
-            }),
+        match Locks::end_turn(self.locks(), lease, true) {
+            TurnEnd::Known(result) => result,
+            TurnEnd::Sent(receiver) => self.locks().until_released(lease, receiver).await,
         }
     }
 }
@@ -294,6 +277,14 @@ pub struct LeaseView {
 }
 
 impl LeaseView {
+    pub(crate) fn of(turn: &Turn) -> Self {
+        Self {
+            lease: Arc::clone(&turn.lease),
+            fence: turn.fence,
+            signal: turn.lease.signal(),
+        }
+    }
+
     /// The lock's name.
     pub fn name(&self) -> &str {
         self.lease.name.as_str()
@@ -381,7 +372,7 @@ impl LeaseView {
         let Some(locks) = self.lease.locks.upgrade() else {
             return false;
         };
-        let key = RowKey::lock(self.lease.name.clone());
+        let key = self.lease.key();
         let seen = locks.engine.look(vec![key]).await;
         seen.is_ok_and(|rows| rows == [None])
     }

@@ -50,6 +50,7 @@ pub struct LockRequest {
     ttl: Duration,
     wait: Option<Duration>,
     auto_renew: bool,
+    passes: bool,
     hold_at_least: Duration,
     max_hold: Option<Duration>,
     linger: Option<Duration>,
@@ -66,6 +67,7 @@ impl LockRequest {
             client,
             wait: None,
             auto_renew: true,
+            passes: true,
             hold_at_least: Duration::ZERO,
             max_hold: None,
             description: Arc::default(),
@@ -336,14 +338,20 @@ impl LockRequest {
         }
     }
 
-    async fn send(self, wait: Wait) -> Result<Option<LockGuard>, Error> {
+    /// Never passes on in memory: each hold is a grant of its own.
+    pub(crate) fn apart(mut self) -> Self {
+        self.passes = false;
+        self
+    }
+
+    pub(crate) async fn send(self, wait: Wait) -> Result<Option<LockGuard>, Error> {
         let name = Name::of(Arc::clone(&self.name))?;
         let terms = self.terms()?;
         self.client.acquire(name, terms, wait).await
     }
 
     /// Checks the options against each other.
-    fn terms(&self) -> Result<Terms, Error> {
+    pub(crate) fn terms(&self) -> Result<Terms, Error> {
         let invalid = |option, reason: String| Err(Error::InvalidOption { option, reason });
         if self.ttl < MIN_TTL {
             return invalid(
@@ -400,6 +408,7 @@ impl LockRequest {
             // A lease that ended before the minimum hold would free the lock too early.
             ttl: self.ttl,
             auto_renew: self.auto_renew,
+            passes: self.passes,
             hold_at_least: self.hold_at_least,
             max_hold: self.max_hold,
             linger,

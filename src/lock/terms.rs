@@ -13,6 +13,8 @@ const BLOCK: u32 = 65_536;
 pub(crate) struct Terms {
     pub(crate) ttl: Duration,
     pub(crate) auto_renew: bool,
+    /// Whether it may pass from task to task in memory, if the rest allows it.
+    pub(crate) passes: bool,
     pub(crate) hold_at_least: Duration,
     pub(crate) max_hold: Option<Duration>,
     /// How long a released lease idles; zero: not at all.
@@ -24,7 +26,8 @@ pub(crate) struct Terms {
 impl Terms {
     /// Whether a lease on these terms may pass from task to task in memory.
     pub(crate) fn may_pass(&self) -> bool {
-        self.auto_renew
+        self.passes
+            && self.auto_renew
             && self.owner.is_none()
             && self.hold_at_least.is_zero()
             && self.max_hold.is_none()
@@ -46,6 +49,7 @@ impl Terms {
         let Self {
             ttl,
             auto_renew,
+            passes,
             hold_at_least,
             max_hold,
             linger,
@@ -53,6 +57,7 @@ impl Terms {
             owner,
         } = self;
         (*ttl, *auto_renew, *hold_at_least) == (those.ttl, those.auto_renew, those.hold_at_least)
+            && *passes == those.passes
             && (*max_hold, *owner, *linger) == (those.max_hold, those.owner, those.linger)
     }
 

@@ -100,6 +100,10 @@ pub(super) const ALL: &[Metric] = &[
         "Leases that were released through the table.",
     ),
     counter(
+        "tag_lock_jobs_done_total",
+        "Slots of jobs that this process recorded as done.",
+    ),
+    counter(
         "tag_lock_release_failures_total",
         "Releases of dropped guards that failed. The lock is free at the end of its lease.",
     ),

@@ -66,6 +66,7 @@ fn release(level: Option<i64>) -> Operation {
         level,
         until: level.map_or(0, |_| 1_790_000_030_000_000),
         queues: true,
+        finishes: false,
     })
 }
 
@@ -120,6 +121,14 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         stripes: Stripes::Wait,
         ..lock("job", acquire(None))
     };
+    let finish = match release(None) {
+        Operation::Release(release) => Operation::Release(Release {
+            finishes: true,
+            ..release
+        }),
+        other => other,
+    };
+    let finish = row(RowKey::job(name("invoices@2026-11-22")), finish);
     let several = vec![
         lock("job:1", acquire(None)),
         lock("job:2", acquire(None)),
@@ -145,6 +154,7 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         skip("acquire-level", lock("job", acquire(Some(7)))),
         skip("release", lock("job", release(None))),
         skip("release-level", lock("job", release(Some(7)))),
+        skip("finish", finish),
         skip("renew", lock("job", renew(None))),
         skip(
             "renew-level",

@@ -1,10 +1,10 @@
 //! Queries that show locks to people. They take no lock.
 
-use super::row::Kind;
+use super::row::{Kind, RowKey};
 use super::{NOW_MICROS, literal};
 
 /// The columns of both queries, in the order in which [`crate::inspect`] reads them.
-fn select() -> String {
+fn select(kind: Kind) -> String {
     // Of an owner's levels those that are dead do not count. What a plain lock's row has in these columns is of an owner before.
     format!(
         "SELECT lock_name,status,held_by,description,fence,\
@@ -12,15 +12,27 @@ fn select() -> String {
          TIMESTAMPDIFF(MICROSECOND,'1970-01-01',deadline),\
          TIMESTAMPDIFF(MICROSECOND,'1970-01-01',modify_time),{NOW_MICROS} \
          FROM t_tag_lock WHERE kind={} AND slot=0",
-        Kind::Lock as u8
+        kind as u8
     )
 }
 
-/// One lock, if it has a row.
-pub(crate) fn one(name: &str) -> String {
-    let mut sql = select();
+/// One lock, or one slot of a job, if it has a row.
+pub(crate) fn one(key: &RowKey) -> String {
+    let mut sql = select(key.kind);
     sql.push_str(" AND lock_name=");
-    literal::text(&mut sql, name);
+    literal::text(&mut sql, key.name.as_str());
+    sql
+}
+
+/// The slots of a job that are taken or done, in the order of their names: those behind `after` and before `end`.
+pub(crate) fn slots(after: &str, end: &str, limit: u32) -> String {
+    let mut sql = select(Kind::Job);
+    sql.push_str(" AND lock_name>");
+    literal::text(&mut sql, after);
+    sql.push_str(" AND lock_name<");
+    literal::text(&mut sql, end);
+    sql.push_str(" AND status<>0 AND deadline>UTC_TIMESTAMP(6) ORDER BY lock_name LIMIT ");
+    literal::number(&mut sql, limit);
     sql
 }
 
@@ -42,7 +54,7 @@ pub(crate) fn end_of_step(after: Option<&str>) -> String {
 /// The locks that are taken, in the order of their names, behind `after` and not behind `end`. (Nothing is before every name:
 /// the collation pads with spaces, and a name may begin with a control character.)
 pub(crate) fn taken(after: Option<&str>, end: Option<&str>, limit: u32) -> String {
-    let mut sql = select();
+    let mut sql = select(Kind::Lock);
     for (operator, name) in [(">", after), ("<=", end)] {
         if let Some(name) = name {
             sql.push_str(" AND lock_name");

@@ -19,10 +19,11 @@ pub(crate) enum Outcome {
     Held(RowState),
     /// The row stayed locked: by a transaction of an application, as a rule.
     Busy,
-    /// Microseconds for which another process says that it waits.
+    /// Microseconds for which another process says that it waits. `done`: it is the slot of a job, and recorded as done.
     Released {
         fence: u64,
         wanted: i64,
+        done: bool,
     },
     /// The lock was not ours any more.
     NotHeld,

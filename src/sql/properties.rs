@@ -56,6 +56,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 level: reentrant.then_some(mark),
                 until: 0,
                 queues: true,
+                finishes: !reentrant && mark % 2 == 0,
             })
         ),
         (fence(), number()).prop_map(|(fence, ttl)| Operation::Renew(Renew {

@@ -28,13 +28,14 @@ pub(crate) struct Doomed {
 /// A page of rows behind `(name, kind)`, whether they may go or not: name, kind, fence, and whether
 /// it may go.
 ///
-/// A lock may go when it is free, an operation's id when its retention has ended, a counter when its window has: it is 0 then, with its row or
+/// A lock may go when it is free, the slot of a job when nobody is at it, done or not, an operation's id when its retention has ended, a counter when its window has: it is 0 then, with its row or
 /// without. Each when nothing changed it for `age` microseconds. Other counters never go: they are data.
 pub(crate) fn page(after: Option<&(String, u8)>, age: i64, limit: u32) -> String {
     let mut sql = format!(
-        "SELECT lock_name,kind,fence,(kind=1 AND ({}) OR kind>1 AND deadline<={NOW}) \
+        "SELECT lock_name,kind,fence,(kind=1 AND ({}) OR kind>1 AND deadline<={NOW}{}) \
          AND TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>=",
-        row::now(FREE)
+        row::now(FREE),
+        row::or_done("")
     );
     literal::number(&mut sql, age);
     sql.push_str(" FROM t_tag_lock t FORCE INDEX(PRIMARY)");
@@ -92,6 +93,11 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
     });
     // Each of them, or nothing is deleted: tokens would go back.
     script.expect(&(2 * floors.len()).to_string());
+    let done = if rows.iter().any(|row| row.kind == Kind::Job) {
+        row::or_done("t.")
+    } else {
+        String::new()
+    };
     script.statement(|script| {
         let list = List::new(
             &[Column::Name, Column::Kind, Column::Fence],
@@ -114,7 +120,7 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
             },
         );
         script.push(&format!(
-            " AND (t.kind=1 AND ({}) OR t.kind>1 AND t.deadline<={NOW}) \
+            " AND (t.kind=1 AND ({}) OR t.kind>1 AND t.deadline<={NOW}{done}) \
              AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,{NOW})>={age} \
              LIMIT 1000000 FOR UPDATE SKIP LOCKED) k \
              STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \

@@ -18,6 +18,8 @@ pub(crate) const FREE: u8 = 0;
 pub(crate) const ACTIVE: u8 = 1;
 /// Released, but kept until its minimum hold ends.
 pub(crate) const KEPT: u8 = 2;
+/// The slot of a job is done: it is never free again. (3 is left to other kinds of holds.)
+pub(crate) const DONE: u8 = 4;
 /// What a lease is marked with that may idle. A level of an owner is marked with a random number.
 pub(crate) const IDLES: i64 = 1;
 
@@ -60,6 +62,11 @@ impl RowState {
     /// Whether a lock could be granted on this row.
     pub(crate) fn is_free(&self) -> bool {
         self.status == FREE || self.remaining <= 0
+    }
+
+    /// Whether it is the slot of a job, and done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.status == DONE
     }
 
     /// Whether somebody waited when the lock became free, a moment ago: he has it next.

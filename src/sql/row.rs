@@ -2,6 +2,7 @@
 //!
 //! In the texts `t` is the row.
 
+use super::reply::DONE;
 use super::{FOREVER, NOW};
 use crate::name::Name;
 use crate::stripe::Stripe;
@@ -14,6 +15,8 @@ pub(crate) enum Kind {
     Counter = 2,
     /// The id of an operation that runs once, and its result.
     Once = 3,
+    /// A slot of a job: a lease while somebody is at it, and a record when it is done.
+    Job = 4,
 }
 
 /// The address of a row.
@@ -45,6 +48,13 @@ impl RowKey {
         }
     }
 
+    pub(crate) fn job(slot: Name) -> Self {
+        Self {
+            name: slot,
+            kind: Kind::Job,
+        }
+    }
+
     pub(crate) fn stripe(&self) -> Stripe {
         Stripe::of(&self.name)
     }
@@ -58,6 +68,11 @@ pub(super) const HELD: &str = "t.holder=v.token AND t.status=1 AND t.fence=v.fen
 pub(super) const VALUE: &str = "CAST(IF(t.deadline<={at},0,t.count) AS DECIMAL(30,0))";
 /// A counter's window has ended, or it had none and is to have one: its next change begins one.
 pub(super) const BEGINS: &str = "t.deadline<={at} OR (v.length>0 AND t.deadline={forever})";
+
+/// Or the slot of a job is done. `row` stands before its columns.
+pub(super) fn or_done(row: &str) -> String {
+    format!(" OR {row}kind={} AND {row}status={DONE}", Kind::Job as u8)
+}
 
 /// A predicate as it is at the time of the statement.
 pub(super) fn now(predicate: &str) -> String {

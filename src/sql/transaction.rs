@@ -10,6 +10,7 @@
 //! old row. Every assignment here reads only columns that none before it has assigned.
 
 use super::dialect::Dialect;
+use super::reply::DONE;
 use super::row::{self, BEGINS, FREE, HELD, Kind, RowKey, VALUE};
 use super::{FOREVER, NOW, NOW_MICROS, literal};
 use crate::mutant::{self, Mutant};
@@ -166,7 +167,7 @@ pub(crate) fn young(key: &RowKey, age: i64) -> String {
 /// Holds the lock's row until the transaction ends, if the lease is still ours, and extends it.
 pub(crate) fn verify(
     dialect: Dialect,
-    name: &str,
+    key: &RowKey,
     (token, fence): (Token, u64),
     ttl: i64,
 ) -> Change {
@@ -180,7 +181,7 @@ pub(crate) fn verify(
     sql.push_str(NOW);
     sql.push_str(")),t.modify_time=");
     sql.push_str(NOW);
-    address(sql, name, Kind::Lock);
+    address(sql, key.name.as_str(), key.kind);
     if !mutant::on(Mutant::VerifyUnchecked) {
         change.only_if(&ours(token, fence));
     }
@@ -208,6 +209,28 @@ pub(crate) fn release(
     sql.push_str(")),t.count=IF(t.count>1,t.count-1,0),t.modify_time=");
     sql.push_str(NOW);
     address(sql, name, Kind::Lock);
+    change.only_if(&ours(token, fence));
+    change
+}
+
+/// Records that the slot of a job is done, and releases it, when the transaction commits.
+pub(crate) fn finish(
+    dialect: Dialect,
+    slot: &RowKey,
+    (token, fence): (Token, u64),
+    used: u64,
+) -> Change {
+    let mut change = Change::new(dialect);
+    let sql = &mut change.sql;
+    sql.push_str("UPDATE t_tag_lock t SET t.status=");
+    literal::number(sql, DONE);
+    sql.push_str(",t.fence=");
+    literal::number(sql, used);
+    sql.push_str(",t.deadline=");
+    sql.push_str(FOREVER);
+    sql.push_str(",t.count=0,t.modify_time=");
+    sql.push_str(NOW);
+    address(sql, slot.name.as_str(), slot.kind);
     change.only_if(&ours(token, fence));
     change
 }

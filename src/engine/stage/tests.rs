@@ -42,6 +42,7 @@ fn release(queues: bool) -> Operation {
         level: None,
         until: 0,
         queues,
+        finishes: false,
     })
 }
 

@@ -11,6 +11,7 @@ use crate::clock::{Moment, micros};
 use crate::cost::{allocations, at_most};
 use crate::lock::terms::Terms;
 use crate::name::Name;
+use crate::sql::row::RowKey;
 use crate::token::Token;
 
 const TTL: Duration = Duration::from_secs(3_600);
@@ -21,6 +22,7 @@ fn a_turn_passes_with_one_allocation_or_two() {
     let terms = Terms {
         ttl: TTL,
         auto_renew: true,
+        passes: true,
         hold_at_least: Duration::ZERO,
         max_hold: None,
         linger: Duration::ZERO,
@@ -30,7 +32,14 @@ fn a_turn_passes_with_one_allocation_or_two() {
     let name = Name::new("hot").expect("a name");
     let grant = (Token::random(), 1_000_000);
     let held = (now, micros(TTL), 0);
-    let lease = Lease::new(Weak::new(), name, grant, terms.clone(), held, false);
+    let lease = Lease::new(
+        Weak::new(),
+        RowKey::lock(name),
+        grant,
+        terms.clone(),
+        held,
+        false,
+    );
     let lease = Arc::new(lease);
     let mut place = Place::new(1, now, None);
     place.state = State::Held(Arc::clone(&lease));

@@ -1,9 +1,11 @@
 //! How leases end: released, lost, or closed with their client.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use super::lease::Lease;
 use super::place::{Action, Place, TurnOver};
@@ -15,13 +17,27 @@ use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::sql::operation::{Operation, Release};
-use crate::sql::row::RowKey;
 use crate::telemetry;
 
 /// Who releases, and hears whether the lock was still ours. It may have gone away.
-type Told = oneshot::Sender<Result<(), Error>>;
+pub(super) type Told = oneshot::Sender<Result<(), Error>>;
 
-fn lock_lost(name: &Name) -> Error {
+/// How a lease ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Its row is free. Its place may wait to hear.
+    Free { announce: bool },
+    /// The slot of a job: it is done.
+    Done,
+}
+
+impl End {
+    fn is_announced(self) -> bool {
+        self == Self::Free { announce: true }
+    }
+}
+
+pub(super) fn lock_lost(name: &Name) -> Error {
     Error::LockLost {
         name: name.to_string(),
     }
@@ -52,8 +68,10 @@ impl Locks {
             }
             over
         };
-        let over = locks.lock().change(&lease.name, end);
-        // The client is closed. Whoever ends the lease releases it, once: an owner's levels are counted.
+        let has_place = lease.has_place();
+        let over = has_place.then(|| locks.lock().change(&lease.name, end));
+        let over = over.flatten();
+        // The client is closed, or it is the slot of a job. Whoever ends the lease releases it, once: an owner's levels are counted.
         if over.is_none() && lease.end() {
             actions.push(Action::Release {
                 lease: Arc::clone(lease),
@@ -96,15 +114,20 @@ impl Locks {
         announce: bool,
         told: Option<Told>,
     ) {
+        self.end_with(lease, End::Free { announce }, told);
+    }
+
+    /// The same of a lease that ends so.
+    pub(super) fn end_with(self: &Arc<Self>, lease: &Arc<Lease>, end: End, told: Option<Told>) {
         // A transaction that used the lease may be open: whoever waits is told that first, since it may be his own.
-        self.send_release(lease, announce, told, !lease.was_in_transaction());
+        self.send_release(lease, end, told, !lease.was_in_transaction());
     }
 
     /// `queues`: it waits for a transaction that holds the row.
     fn send_release(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
-        announce: bool,
+        end: End,
         told: Option<Told>,
         queues: bool,
     ) {
@@ -120,6 +143,7 @@ impl Locks {
             level: lease.terms.owner.map(|_| rand::random()),
             until: lease.told_until(),
             queues,
+            finishes: end == End::Done,
         });
         let expires = Moment::now()
             .after(lease.trusted_for())
@@ -128,20 +152,28 @@ impl Locks {
         let held = Moment::now().since(lease.granted);
         let reply = Reply::client(move |result| {
             if !queues && matches!(&result, Ok(answer) if answer.outcome == Outcome::Busy) {
-                locks.release_is_busy(&ended, announce, told);
+                locks.release_is_busy(&ended, end, told);
                 return;
             }
-            if announce {
+            if end.is_announced() {
                 locks.announce(&ended.name, &result);
             }
             let result = match result {
                 Ok(Answer {
-                    outcome: Outcome::Released { .. },
+                    outcome: Outcome::Released { done, .. },
                     ..
                 }) => {
-                    telemetry::released(&ended.name, held);
+                    if done {
+                        // By this, or before by a transaction of the holder's.
+                        ended.note_release();
+                        telemetry::finished(&ended.name, held);
+                    } else {
+                        telemetry::released(&ended.name, held);
+                    }
                     Ok(())
                 }
+                // Nobody acquires a slot that is done.
+                Ok(_) if end == End::Done => Err(lock_lost(&ended.name)),
                 // The reply was lost, and somebody else has acquired the lock since. It ran before the lease
                 // ended, when the lock was still ours.
                 Ok(answer) if answer.settled && !ended.trusted_for().is_zero() => Ok(()),
@@ -154,35 +186,48 @@ impl Locks {
                 (None, Ok(())) => {}
             }
         });
-        self.engine.submit(
-            RowKey::lock(lease.name.clone()),
-            Request::Operation(operation),
-            expires,
-            reply,
-        );
+        self.engine
+            .submit(lease.key(), Request::Operation(operation), expires, reply);
         if mutant::on(Mutant::RenewalAfterRelease) {
             keeper::renew(self, lease);
         }
     }
 
+    /// Waits to hear how a release ended.
+    pub(crate) async fn until_released(
+        &self,
+        lease: &Lease,
+        receiver: oneshot::Receiver<Result<(), Error>>,
+    ) -> Result<(), Error> {
+        let limit = lease.trusted_for() + self.engine.answer_limit();
+        let answer = pin!(async { receiver.await.map_err(|_| Error::Closed)? });
+        let waiting = tokio::time::timeout(limit, self.engine.driven(answer));
+        match waiting.instrument(telemetry::release(&lease.name)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::OutcomeUnknown {
+                name: lease.name.to_string(),
+            }),
+        }
+    }
+
     /// A transaction holds the row of a lease that is to be released: that is told, and waited for behind the scenes.
-    fn release_is_busy(self: &Arc<Self>, lease: &Arc<Lease>, announce: bool, told: Option<Told>) {
+    fn release_is_busy(self: &Arc<Self>, lease: &Arc<Lease>, end: End, told: Option<Told>) {
         if let Some(told) = told {
             let name = lease.name.to_string();
             drop(told.send(Err(Error::Busy { name })));
         }
-        if announce {
+        if end.is_announced() {
             // A closed client has no places any more.
             let _ = self.change(&lease.name, |place, _| place.release_is_busy());
         }
-        self.send_release(lease, announce, None, true);
+        self.send_release(lease, end, None, true);
     }
 
     /// The place goes on after a release.
     fn announce(self: &Arc<Self>, name: &Name, result: &Result<Answer, Error>) {
         let (wanted, fence) = match result {
             Ok(Answer {
-                outcome: Outcome::Released { fence, wanted },
+                outcome: Outcome::Released { fence, wanted, .. },
                 ..
             }) => (*wanted, Some(*fence)),
             _ => (0, None),
@@ -200,7 +245,7 @@ impl Locks {
             return;
         }
         // If it idles, there is nobody to tell.
-        let lost = self.change(&lease.name, |place, actions| {
+        let lost = self.change_of(lease, |place, actions| {
             !place.stop_lingering(lease, actions) && lease.lose()
         });
         if !lost.unwrap_or_else(|| lease.lose()) {
@@ -214,9 +259,7 @@ impl Locks {
     /// The lease is over while its guard is alive: the others ask the table.
     fn move_on(self: &Arc<Self>, lease: &Arc<Lease>) {
         let now = Moment::now();
-        let _ = self.change(&lease.name, |place, actions| {
-            place.lost(lease, now, actions)
-        });
+        let _ = self.change_of(lease, |place, actions| place.lost(lease, now, actions));
     }
 
     /// A transaction of the holder's released the lease, and has committed.

@@ -16,7 +16,6 @@ use crate::engine::supervise::survives;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::sql::operation::{Operation, Renew};
-use crate::sql::row::RowKey;
 use crate::telemetry;
 
 #[derive(Default)]
@@ -196,7 +195,7 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
             span.in_scope(|| renewed(&locks_again, &kept, (most, until), result));
         }
     });
-    let key = RowKey::lock(lease.name.clone());
+    let key = lease.key();
     let request = Request::Operation(operation);
     match way {
         Way::Lane => locks.engine.submit(key, request, expires, reply),

@@ -21,6 +21,7 @@ use crate::lock::terms::Terms;
 use crate::metric::Hold;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
+use crate::sql::row::{Kind, RowKey};
 use crate::timing::SLICE;
 use crate::token::Token;
 
@@ -44,6 +45,8 @@ pub(crate) struct Lease {
     /// Tells leases of this process apart.
     pub(crate) number: u64,
     pub(crate) name: Name,
+    /// A lock, or the slot of a job.
+    pub(crate) kind: Kind,
     pub(crate) token: Token,
     /// The last fencing token of the block that the grant reserved.
     pub(crate) fence: u64,
@@ -90,7 +93,7 @@ impl Lease {
     /// then by the server's clock.
     pub(crate) fn new(
         locks: Weak<Locks>,
-        name: Name,
+        RowKey { name, kind }: RowKey,
         (token, fence): (Token, u64),
         terms: Terms,
         (sent, remaining, until): (Moment, i64, i64),
@@ -103,6 +106,7 @@ impl Lease {
             locks,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             name,
+            kind,
             token,
             fence,
             terms,
@@ -128,6 +132,19 @@ impl Lease {
         let asked = micros(lease.terms.lease());
         lease.extend(sent, remaining.min(asked));
         lease
+    }
+
+    /// The row that it is a lease of.
+    pub(crate) fn key(&self) -> RowKey {
+        RowKey {
+            name: self.name.clone(),
+            kind: self.kind,
+        }
+    }
+
+    /// Whether its name has a place, with tasks that wait for it in memory: a lock has, the slot of a job has not.
+    pub(crate) fn has_place(&self) -> bool {
+        self.kind == Kind::Lock
     }
 
     /// Takes in that a packet sent at `sent` found `remaining` microseconds left, which is to be no more than it asked for:
@@ -409,6 +426,7 @@ mod tests {
         let terms = Terms {
             ttl,
             auto_renew: true,
+            passes: true,
             hold_at_least: Duration::ZERO,
             max_hold: None,
             linger: Duration::ZERO,
@@ -420,7 +438,7 @@ mod tests {
         let found = (Moment::now(), micros(Duration::from_secs(3_600)), 0);
         let lease = Lease::new(
             Weak::new(),
-            name,
+            RowKey::lock(name),
             (Token::random(), block),
             terms,
             found,

@@ -23,7 +23,6 @@ use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::sql::bell::{self, Rung};
 use crate::sql::reply::RowState;
-use crate::sql::row::RowKey;
 use crate::timing::{HEARD, LANE_AGE, LIVELY, TICK, TICK_AT_REST};
 use crate::token::Token;
 
@@ -245,7 +244,7 @@ impl Locks {
 
     /// Looks at the rows of leases that were rung for, perhaps. Whether they were seen.
     async fn look_at(self: &Arc<Self>, leases: &[Arc<Lease>]) -> bool {
-        let key = |lease: &Arc<Lease>| RowKey::lock(lease.name.clone());
+        let key = |lease: &Arc<Lease>| lease.key();
         let Ok(seen) = self.engine.look(leases.iter().map(key).collect()).await else {
             return false;
         };
@@ -264,9 +263,7 @@ impl Locks {
     /// A lease that idles is given back, since it is wanted, or nobody has needed it for long.
     /// Whether it idled.
     pub(super) fn stop_lingering(self: &Arc<Self>, lease: &Arc<Lease>) -> bool {
-        let stopped = self.change(&lease.name, |place, actions| {
-            place.stop_lingering(lease, actions)
-        });
+        let stopped = self.change_of(lease, |place, actions| place.stop_lingering(lease, actions));
         stopped == Some(true)
     }
 

@@ -11,6 +11,7 @@ mod pace;
 mod place;
 mod places;
 mod rotation;
+pub(crate) mod slot;
 mod ticket;
 pub(crate) mod turn;
 mod watcher;
@@ -180,6 +181,18 @@ impl Locks {
         Some(result)
     }
 
+    /// Changes the place of a lease. The slot of a job has none.
+    fn change_of<T>(
+        self: &Arc<Self>,
+        lease: &Lease,
+        change: impl FnOnce(&mut Place, &mut Vec<Action>) -> T,
+    ) -> Option<T> {
+        if !lease.has_place() {
+            return None;
+        }
+        self.change(&lease.name, change)
+    }
+
     fn carry_out(self: &Arc<Self>, name: &Name, actions: Vec<Action>) {
         for action in actions {
             match action {
@@ -272,7 +285,7 @@ impl Locks {
                 let locks = Arc::downgrade(self);
                 let lease = Lease::new(
                     locks,
-                    name.clone(),
+                    RowKey::lock(name.clone()),
                     (token, fence),
                     terms,
                     found,
@@ -341,7 +354,7 @@ impl Locks {
     fn look_for_others(self: &Arc<Self>, lease: Arc<Lease>) {
         let locks = Arc::clone(self);
         self.engine.runtime().spawn(async move {
-            let seen = locks.engine.look(vec![RowKey::lock(lease.name.clone())]);
+            let seen = locks.engine.look(vec![lease.key()]);
             if let Ok(seen) = seen.await
                 && let Some(row) = seen.first().copied().flatten()
             {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::sql::reply::{ACTIVE, FREE, KEPT};
+use crate::sql::reply::{ACTIVE, DONE, FREE, KEPT};
 use crate::token::Token;
 
 const HELD: RowState = RowState {
@@ -105,6 +105,7 @@ fn a_release_is_told_by_what_it_left() {
         level: None,
         until: 0,
         queues: true,
+        finishes: false,
     });
     let free = RowState {
         mine: true,
@@ -231,9 +232,14 @@ fn what_is_granted_follows_from_the_row_before() {
             level,
             until: 0,
             queues: true,
+            finishes: false,
         })
     };
-    let released = |fence| Outcome::Released { fence, wanted: 3 };
+    let released = |fence| Outcome::Released {
+        fence,
+        wanted: 3,
+        done: false,
+    };
     let twice = RowState {
         count: 2,
         ..granted
@@ -306,4 +312,73 @@ fn a_wish_that_is_taken_back_is_gone() {
     assert_eq!(says(0, written), Verdict::Final(Outcome::Done));
     assert_eq!(says(0, HELD), Verdict::Final(Outcome::Done));
     assert_eq!(says(5, HELD), Verdict::Final(Outcome::Done));
+}
+
+/// The slot of a job that was finished: by this operation, or before by a transaction of the holder's.
+#[test]
+fn a_finish_is_told_by_the_record_that_it_left() {
+    let release = |finishes| {
+        Operation::Release(Release {
+            token: Token::random(),
+            fence: 100,
+            used: 100,
+            hold: 0,
+            level: None,
+            until: 0,
+            queues: true,
+            finishes,
+        })
+    };
+    let told = |done| {
+        Verdict::Final(Outcome::Released {
+            fence: 100,
+            wanted: 0,
+            done,
+        })
+    };
+    let mine = RowState { mine: true, ..HELD };
+    let done = RowState {
+        status: DONE,
+        ..mine
+    };
+    let free = RowState {
+        status: FREE,
+        ..mine
+    };
+    assert_eq!(release(true).judge(Some(&done)), told(true));
+    assert_eq!(release(false).judge(Some(&done)), told(true));
+    assert_eq!(release(false).judge(Some(&free)), told(false));
+    // Freed by force, run and finished by another, or deleted: it is not this one's record.
+    for lost in [
+        free,
+        HELD,
+        RowState {
+            mine: false,
+            ..done
+        },
+        RowState { fence: 101, ..done },
+    ] {
+        assert_eq!(
+            release(true).judge(Some(&lost)),
+            Verdict::Final(Outcome::NotHeld)
+        );
+    }
+    assert_eq!(release(true).judge(None), Verdict::Final(Outcome::NotHeld));
+    assert_eq!(release(true).judge(Some(&mine)), Verdict::Busy);
+    let granted = RowState {
+        granted: true,
+        ..mine
+    };
+    assert_eq!(release(true).judge(Some(&granted)), told(true));
+    // Nobody else acquires it, renews it, or takes it for free.
+    let others = RowState {
+        mine: false,
+        remaining: i64::MAX,
+        ..done
+    };
+    assert_eq!(
+        acquire(false).judge(Some(&others)),
+        Verdict::Final(Outcome::Held(others))
+    );
+    assert!(!others.is_free() && !others.admits(true) && others.is_done());
 }

@@ -67,6 +67,7 @@ fn released(row: &RowState) -> Outcome {
     Outcome::Released {
         fence: row.fence,
         wanted: row.wanted,
+        done: row.is_done(),
     }
 }
 
@@ -83,10 +84,11 @@ pub(super) enum Verb {
     Want,
     Count,
     Touch,
+    Finish,
 }
 
 /// The verbs that one statement carries out: no two whose assignments would have to stand in different orders.
-pub(super) const STATEMENTS: [&[Verb]; 9] = [
+pub(super) const STATEMENTS: [&[Verb]; 10] = [
     &[Verb::Acquire, Verb::Release],
     &[Verb::AcquireLevel],
     &[Verb::ReleaseLevel],
@@ -96,6 +98,7 @@ pub(super) const STATEMENTS: [&[Verb]; 9] = [
     &[Verb::Want],
     &[Verb::Count],
     &[Verb::Touch],
+    &[Verb::Finish],
 ];
 
 impl Verb {
@@ -104,7 +107,7 @@ impl Verb {
         match self {
             Self::Acquire => Acquire::condition(false),
             Self::AcquireLevel => Acquire::condition(true),
-            Self::Release => Release::condition(false),
+            Self::Release | Self::Finish => Release::condition(false),
             Self::ReleaseLevel => Release::condition(true),
             Self::Renew => Renew::condition(false),
             Self::RenewLevel => Renew::condition(true),
@@ -127,6 +130,7 @@ impl Verb {
             Self::Want => Want::assignments(),
             Self::Count => Count::assignments(),
             Self::Touch => vec![],
+            Self::Finish => Release::finished(),
         }
     }
 
@@ -150,6 +154,7 @@ impl Operation {
             Self::Acquire(acquire) if acquire.level.is_some() => Verb::AcquireLevel,
             Self::Acquire(_) => Verb::Acquire,
             Self::Release(release) if release.level.is_some() => Verb::ReleaseLevel,
+            Self::Release(release) if release.finishes => Verb::Finish,
             Self::Release(_) => Verb::Release,
             Self::Renew(renew) if renew.until.is_some() => Verb::RenewLevel,
             Self::Renew(_) => Verb::Renew,

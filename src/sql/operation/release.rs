@@ -1,11 +1,12 @@
-//! Gives a lock back, or one level of it.
+//! Gives a lock back, or one level of it; or the slot of a job, which is done then.
 
 use super::{Assignments, level, released, until};
 use crate::mutant::{self, Mutant};
+use crate::sql::FOREVER;
 use crate::sql::column::Column;
 use crate::sql::list::Row;
 use crate::sql::outcome::{Outcome, Verdict};
-use crate::sql::reply::{ACTIVE, RowState};
+use crate::sql::reply::{ACTIVE, DONE, RowState};
 use crate::sql::row::HELD;
 use crate::token::Token;
 
@@ -25,6 +26,8 @@ pub(crate) struct Release {
     pub(crate) until: i64,
     /// It waits at the row, when a transaction of the application holds that.
     pub(crate) queues: bool,
+    /// It is the slot of a job, which is done.
+    pub(crate) finishes: bool,
 }
 
 impl Release {
@@ -77,9 +80,30 @@ impl Release {
         values
     }
 
+    /// The slot of a job is done, and taken for ever.
+    pub(super) fn finished() -> Assignments {
+        let deadline = if mutant::on(Mutant::DoneEnds) {
+            "t.deadline"
+        } else {
+            FOREVER
+        };
+        vec![
+            ("fence", "v.used".into()),
+            ("deadline", deadline.into()),
+            ("status", DONE.to_string()),
+            ("count", "0".into()),
+            ("previous", "v.level".into()),
+        ]
+    }
+
     pub(super) fn judge(&self, row: &RowState) -> Verdict {
         // Released by this operation, or before by the holder's own transaction.
-        let before = row.status != ACTIVE && row.fence == self.used;
+        let over = if self.finishes {
+            row.is_done()
+        } else {
+            row.status != ACTIVE
+        };
+        let before = over && row.fence == self.used;
         let marked = self.level.is_some_and(|mark| row.previous == mark);
         if row.mine && (marked || before) {
             Verdict::Final(released(row))
@@ -95,6 +119,7 @@ impl Release {
         Outcome::Released {
             fence: if more { row.fence } else { self.used },
             wanted: row.wanted,
+            done: self.finishes,
         }
     }
 }

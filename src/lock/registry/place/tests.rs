@@ -8,6 +8,7 @@ use crate::lock::registry::turn::Turn;
 use crate::lock::terms::Terms;
 use crate::name::Name;
 use crate::sql::reply::{ACTIVE, FREE};
+use crate::sql::row::RowKey;
 use crate::timing::{
     ANSWER, GIVE_WAY, GIVE_WAY_TO_STANDBY, LONG_WAIT, LOOK, LOOK_STANDING_BY, STAND_BY_AFTER, WANT,
     WANT_AGAIN, WANT_STANDING_BY, WANT_URGENTLY,
@@ -26,6 +27,7 @@ fn terms(owner: Option<&str>) -> Terms {
     Terms {
         ttl: TTL,
         auto_renew: true,
+        passes: true,
         hold_at_least: Duration::ZERO,
         max_hold: None,
         linger: Duration::ZERO,
@@ -54,7 +56,14 @@ fn lease(terms: Terms, fence: u64) -> Arc<Lease> {
     let name = Name::new("l").expect("a name");
     let found = (Moment::now(), micros(TTL), 0);
     let token = terms.owner.unwrap_or_else(Token::random);
-    let lease = Lease::new(Weak::new(), name, (token, fence), terms, found, false);
+    let lease = Lease::new(
+        Weak::new(),
+        RowKey::lock(name),
+        (token, fence),
+        terms,
+        found,
+        false,
+    );
     Arc::new(lease)
 }
 

@@ -1,0 +1,137 @@
+//! What the work on a slot is given.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sqlx::mysql::MySqlConnection;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::lock::LeaseView;
+use crate::sql::transaction;
+use crate::transaction::execute;
+
+/// The lease of a slot, as the work on it sees it. It does not hold the slot: [`run_once`](crate::JobSlot::run_once) does.
+#[derive(Clone)]
+pub struct JobLease {
+    view: LeaseView,
+    slot: Arc<str>,
+    /// A transaction of the caller's is to record the slot as done.
+    finishes: Arc<AtomicBool>,
+}
+
+impl JobLease {
+    pub(super) fn new(view: LeaseView, slot: Arc<str>) -> Self {
+        Self {
+            view,
+            slot,
+            finishes: Arc::default(),
+        }
+    }
+
+    /// The slot, as it was given to [`Job::slot`](crate::Job::slot).
+    pub fn slot(&self) -> &str {
+        &self.slot
+    }
+
+    /// The fencing token of this attempt: it rises with every attempt at the slot. See
+    /// [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+    pub fn fencing_token(&self) -> u64 {
+        self.view.fencing_token()
+    }
+
+    /// Whether the lease is held: see [`LockGuard::is_held`](crate::LockGuard::is_held). False from [`finish_in`](Self::finish_in) on, until
+    /// it is known that its transaction was rolled back.
+    pub fn is_held(&self) -> bool {
+        self.view.is_held()
+    }
+
+    /// Resolves when the lease is lost: see [`LockGuard::lost`](crate::LockGuard::lost). The work is dropped then.
+    ///
+    /// # Cancel safety
+    ///
+    /// It can be dropped and called again.
+    pub async fn lost(&self) {
+        self.view.lost().await;
+    }
+
+    /// The same signal as a token, for tasks that the work starts: see
+    /// [`LockGuard::cancellation_token`](crate::LockGuard::cancellation_token).
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.view.cancellation_token()
+    }
+
+    /// Verifies, in a transaction of the caller's, that the slot is still this machine's, and keeps it so until that ends: see
+    /// [`LockGuard::verify_in`](crate::LockGuard::verify_in). For steps of long work; the last one calls [`finish_in`](Self::finish_in).
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::verify_in`](crate::LockGuard::verify_in).
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
+    pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
+        self.view.verify_in(connection).await
+    }
+
+    /// Records the slot as done when the caller's transaction commits, and not otherwise: what the work has written there and the record
+    /// are one. So the work counts exactly once, whatever happens to the machine, its connection, or its lease. One round trip.
+    ///
+    /// Call it once in the transaction, commit, and end the work with a success. If the transaction is rolled back, the slot is this
+    /// machine's as before: the work may try another transaction. If the work ends with a success and none was committed,
+    /// [`run_once`](crate::JobSlot::run_once) fails with [`Error::NotFinished`].
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient, pool: sqlx::MySqlPool) -> Result<(), Box<dyn std::error::Error>> {
+    /// locks
+    ///     .job("interest")
+    ///     .slot("2026-11")
+    ///     .run_once(async |lease| {
+    ///         let mut tx = pool.begin().await?;
+    ///         lease.finish_in(&mut tx).await?;
+    ///         sqlx::query("UPDATE account SET balance = balance * 1.01").execute(&mut *tx).await?;
+    ///         tx.commit().await?;
+    ///         Ok::<_, Box<dyn std::error::Error>>(())
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::verify_in`](crate::LockGuard::verify_in).
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
+    pub async fn finish_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
+        let lease = self.view.use_in_transaction()?;
+        // First: what became of a statement without an answer is found out at the end.
+        self.finishes.store(true, Ordering::Release);
+        let (dialect, grant) = (self.view.dialect().await?, (lease.token, lease.fence));
+        let change = transaction::finish(dialect, &lease.key(), grant, lease.current_turn());
+        let verdict = execute(connection, &change, &lease.name).await?;
+        self.view.expect_ours(verdict).await?;
+        lease.release_is_open(Moment::now());
+        Ok(())
+    }
+
+    /// Whether [`finish_in`](Self::finish_in) was called.
+    pub(super) fn finishes(&self) -> bool {
+        self.finishes.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for JobLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobLease")
+            .field("name", &self.view.name())
+            .field("fencing_token", &self.fencing_token())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
