@@ -6,6 +6,7 @@ mod clock;
 #[cfg(test)]
 mod cost;
 mod counter;
+mod election;
 mod engine;
 mod error;
 mod inspect;
@@ -25,10 +26,12 @@ mod timing;
 mod token;
 mod touched;
 mod transaction;
+mod watch;
 
 pub use self::cause::Cause;
 pub use self::client::{AtClose, LockClient, LockClientBuilder, Stripes};
 pub use self::counter::Counter;
+pub use self::election::{Election, Leader, Leaders, Leadership};
 pub use self::error::Error;
 pub use self::inspect::{LockInfo, LockState};
 pub use self::job::{Job, JobLease, JobSlot, RunOnce};
@@ -38,3 +41,4 @@ pub use self::lock::{LeaseView, LockGuard, LockRequest, WorkOutput};
 pub use self::mutant::MUTANTS;
 pub use self::purge::Purged;
 pub use self::transaction::TransactionLock;
+pub use self::watch::{Holder, LockWatch};

@@ -18,6 +18,7 @@ use crate::purge::{self, Purger};
 use crate::sql::session::Commit;
 use crate::timing::MAX_DURATION;
 use crate::touched::Touched;
+use crate::watch::Watches;
 
 /// What to do about a URL.
 pub(super) const URL: &str = "write mysql://user:password@host:port/database";
@@ -252,6 +253,7 @@ impl LockClientBuilder {
         }
         Ok(LockClient::new(Inner {
             in_use: InUse::of(&locks),
+            watches: Watches::new(Arc::clone(&engine), locks.stopped.clone()),
             engine,
             locks,
             connect,

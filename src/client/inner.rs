@@ -28,6 +28,7 @@ use crate::sql::row::RowKey;
 use crate::telemetry;
 use crate::token::Token;
 use crate::touched::Touched;
+use crate::watch::Watches;
 
 /// How long a look at the holder may take when a wait has ended in vain.
 const LOOK: Duration = Duration::from_secs(1);
@@ -41,6 +42,7 @@ pub(crate) struct Inner {
     pub(crate) linger: Duration,
     pub(crate) packet_timeout: Duration,
     pub(crate) touched: Touched,
+    pub(crate) watches: Arc<Watches>,
 }
 
 impl fmt::Debug for Inner {

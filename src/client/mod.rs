@@ -12,12 +12,14 @@ use sqlx::mysql::MySqlConnectOptions;
 pub use self::builder::{LockClientBuilder, Stripes};
 use self::inner::Inner;
 use crate::counter::Counter;
+use crate::election::Election;
 use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::job::Job;
 use crate::lock::LockRequest;
 use crate::name::Name;
 use crate::sql::row::RowKey;
+use crate::watch::LockWatch;
 
 /// A client for locks and counters. Cheap to clone; all clones share their connections.
 ///
@@ -167,6 +169,43 @@ impl LockClient {
     /// ```
     pub fn job(&self, name: &str) -> Job {
         Job::new(Arc::clone(&self.inner), name)
+    }
+
+    /// An election by its name: of all who campaign one leads, until it resigns or loses its lease. It is the lock of the same name, whose
+    /// description is the leader's value. See [`Election`].
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let leadership = locks.election("scheduler").campaign("http://10.0.0.7:8080").await?;
+    /// // … lead …
+    /// leadership.resign().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn election(&self, name: &str) -> Election {
+        Election::new(Arc::clone(&self.inner), name)
+    }
+
+    /// Watches a lock: a stream of who holds it, which begins with how things stand. See [`LockWatch`].
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let mut watch = locks.watch("sale_invite")?;
+    /// while let Some(holder) = watch.next().await {
+    ///     match holder? {
+    ///         Some(holder) => println!("held by {} since {}", holder.held_by, holder.since),
+    ///         None => println!("free"),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`].
+    pub fn watch(&self, name: &str) -> Result<LockWatch, Error> {
+        Ok(LockWatch::new(Arc::clone(&self.inner), Name::new(name)?))
     }
 
     /// What stands in the table about a lock; `None` if it was never taken.

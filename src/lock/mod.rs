@@ -8,4 +8,5 @@ mod work;
 
 pub use self::guard::{LeaseView, LockGuard};
 pub use self::request::LockRequest;
+pub(crate) use self::request::MAX_DESCRIPTION;
 pub use self::work::WorkOutput;

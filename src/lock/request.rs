@@ -14,7 +14,7 @@ use crate::timing::MAX_DURATION;
 use crate::token::Token;
 
 /// The longest description, in characters: the width of its column.
-const MAX_DESCRIPTION: usize = 255;
+pub(crate) const MAX_DESCRIPTION: usize = 255;
 /// A shorter lease could not be told from a slow packet.
 const MIN_TTL: Duration = Duration::from_millis(50);
 

@@ -3,17 +3,44 @@
 use super::row::{Kind, RowKey};
 use super::{NOW_MICROS, literal};
 
-/// The columns of both queries, in the order in which [`crate::inspect`] reads them.
-fn select(kind: Kind) -> String {
+/// The columns of these queries, in the order in which [`crate::inspect`] reads them.
+fn columns() -> String {
     // Of an owner's levels those that are dead do not count. What a plain lock's row has in these columns is of an owner before.
     format!(
         "SELECT lock_name,status,held_by,description,fence,\
          IF(fresh_count>0 AND stale_until<=UTC_TIMESTAMP(6),LEAST(fresh_count,count),count),\
          TIMESTAMPDIFF(MICROSECOND,'1970-01-01',deadline),\
-         TIMESTAMPDIFF(MICROSECOND,'1970-01-01',modify_time),{NOW_MICROS} \
-         FROM t_tag_lock WHERE kind={} AND slot=0",
-        kind as u8
+         TIMESTAMPDIFF(MICROSECOND,'1970-01-01',modify_time),{NOW_MICROS}"
     )
+}
+
+fn select(kind: Kind) -> String {
+    let (columns, kind) = (columns(), kind as u8);
+    format!("{columns} FROM t_tag_lock WHERE kind={kind} AND slot=0")
+}
+
+/// Those of many locks that have a row, each found by its primary key.
+pub(crate) fn many<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let mut sql = columns();
+    sql.push_str(" FROM (");
+    for (number, name) in names.into_iter().enumerate() {
+        sql.push_str(if number == 0 {
+            "SELECT "
+        } else {
+            " UNION ALL SELECT "
+        });
+        literal::text(&mut sql, name);
+        sql.push_str(" COLLATE utf8mb4_bin");
+        if number == 0 {
+            sql.push_str(" AS name");
+        }
+    }
+    sql.push_str(
+        ") v STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) ON t.lock_name=v.name AND t.kind=",
+    );
+    literal::number(&mut sql, Kind::Lock as u8);
+    sql.push_str(" AND t.slot=0");
+    sql
 }
 
 /// One lock, or one slot of a job, if it has a row.
