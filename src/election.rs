@@ -77,7 +77,7 @@ impl Election {
     /// # Cancel safety
     ///
     /// Dropping the future ends the candidacy; a leadership that is on its way is given back.
-    pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, Error> {
+    pub async fn campaign(self, value: impl Into<String>) -> Result<Leadership, Error> {
         let value = value.into();
         if value.chars().count() > MAX_DESCRIPTION {
             return Err(Error::InvalidOption {
@@ -85,7 +85,7 @@ impl Election {
                 reason: format!("it is longer than {MAX_DESCRIPTION} characters; shorten it"),
             });
         }
-        let guard = self.request.clone().description(value).acquire().await?;
+        let guard = self.request.description(value).acquire().await?;
         Ok(Leadership { guard })
     }
 
@@ -141,7 +141,7 @@ impl Election {
     ///
     /// Dropping the future drops `work`, and resigns in the background. A panic in `work` does so too.
     pub async fn lead<F, O>(
-        &self,
+        self,
         value: impl Into<String>,
         mut work: impl FnMut(LeaseView) -> F,
     ) -> Result<O::Value, O::Error>
@@ -152,7 +152,7 @@ impl Election {
         let value = value.into();
         let mut pauses = Backoff::connecting();
         loop {
-            let leadership = match self.campaign(value.clone()).await {
+            let leadership = match self.clone().campaign(value.clone()).await {
                 Ok(leadership) => leadership,
                 Err(error) if error.is_retryable() => {
                     tracing::debug!(election = %self.name, %error, "cannot campaign; trying again");
