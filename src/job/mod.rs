@@ -22,6 +22,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Instrument;
+
 pub use self::lease::JobLease;
 use crate::client::inner::Inner;
 use crate::clock::Moment;
@@ -30,6 +32,7 @@ use crate::inspect::LockInfo;
 use crate::lock::registry::slot::Claim;
 use crate::lock::registry::turn::Turn;
 use crate::lock::{LeaseView, LockRequest, WorkOutput};
+use crate::metric;
 use crate::sql::inspect;
 use crate::sql::row::RowKey;
 use crate::telemetry;
@@ -294,7 +297,10 @@ impl JobSlot {
         let key = self.key()?;
         let terms = self.request.terms()?;
         let asked = Moment::now();
-        let claim = self.locks().claim(&key, terms).await?;
+        let waiting = metric::Waiting::begin();
+        let span = telemetry::acquire(&key.name);
+        let claim = self.locks().claim(&key, terms).instrument(span).await?;
+        waiting.end();
         match &claim {
             Claim::Granted(turn) => {
                 turn.lease.hold.begin();

@@ -1,9 +1,9 @@
-//! The application's own tables: accounts, and a row for each transfer that was committed.
+//! The application's own tables: accounts, a row for each transfer that was committed, and one for each slot of a job.
 
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::history::Committed;
+use crate::history::{Booked, Committed};
 
 /// What creates the tables.
 pub const TABLES: &str = "
@@ -22,7 +22,14 @@ CREATE TABLE transfer (
     token   BIGINT UNSIGNED NOT NULL,
     amount  BIGINT NOT NULL,
     PRIMARY KEY (name, version)
-) ENGINE = InnoDB";
+) ENGINE = InnoDB;
+CREATE TABLE booked (
+    number  BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    name    VARCHAR(64) NOT NULL,
+    worker  INT UNSIGNED NOT NULL,
+    task    INT UNSIGNED NOT NULL,
+    invoked BIGINT UNSIGNED NOT NULL
+) ENGINE = InnoDB COMMENT 'slots of jobs, one row for each commit that recorded one as done'";
 
 /// How many transfers one statement reads.
 const PAGE: usize = 10_000;
@@ -141,6 +148,47 @@ pub async fn books(
         }
     }
     Ok((accounts, transfers))
+}
+
+/// Writes that a slot is done, in the caller's transaction.
+///
+/// # Errors
+///
+/// As the server gives cause for; `RowNotFound` if it says that it wrote nothing.
+pub async fn book(connection: &mut MySqlConnection, slot: &Booked) -> Result<(), sqlx::Error> {
+    let written =
+        sqlx::query("INSERT INTO booked (name, worker, task, invoked) VALUES (?, ?, ?, ?)")
+            .bind(&*slot.name)
+            .bind(slot.worker)
+            .bind(slot.task)
+            .bind(slot.invoked)
+            .execute(connection)
+            .await?;
+    if written.rows_affected() == 1 {
+        Ok(())
+    } else {
+        Err(sqlx::Error::RowNotFound)
+    }
+}
+
+/// The slots that were booked.
+///
+/// # Errors
+///
+/// As the server gives cause for.
+pub async fn booked(connection: &mut MySqlConnection) -> Result<Vec<Booked>, sqlx::Error> {
+    let rows = sqlx::query("SELECT name, worker, task, invoked FROM booked ORDER BY number")
+        .fetch_all(connection)
+        .await?;
+    let read = |row: sqlx::mysql::MySqlRow| {
+        Ok(Booked {
+            name: row.try_get::<String, _>(0)?.into(),
+            worker: row.try_get(1)?,
+            task: row.try_get(2)?,
+            invoked: row.try_get(3)?,
+        })
+    };
+    rows.into_iter().map(read).collect()
 }
 
 /// Runs statements that are the rig's own text.

@@ -62,6 +62,7 @@ pub async fn read(rig: &Rig, accepted: Vec<(Arc<str>, u64)>) -> Result<FinalStat
         .map(|(name, balances)| (name.into(), balances))
         .collect();
     state.transfers = transfers;
+    state.booked = bank::booked(&mut administrator).await?;
     client.close(AtClose::Release).await;
     Ok(state)
 }

@@ -38,6 +38,9 @@ pub struct FinalState {
     pub accounts: Vec<(Arc<str>, [i64; 2])>,
     /// All transfers that were committed; those of one name are in the order of their commits.
     pub transfers: Vec<Committed>,
+    /// The slots of jobs that were recorded as done in a transaction of the work's own: the rows that these wrote.
+    #[serde(default)]
+    pub booked: Vec<Booked>,
     /// What the resource that checks tokens accepted; the tokens of one name are in the order of acceptance.
     pub accepted: Vec<(Arc<str>, u64)>,
     /// The deadlocks that the server counted during the run.
@@ -70,6 +73,19 @@ pub struct Committed {
     pub token: u64,
     /// What was moved from the first account to the second.
     pub amount: i64,
+}
+
+/// A slot of a job that the work recorded as done: the row that its transaction wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Booked {
+    /// The slot's name.
+    pub name: Arc<str>,
+    /// The worker that did it.
+    pub worker: u32,
+    /// Its task.
+    pub task: u32,
+    /// The `invoked` of its record.
+    pub invoked: u64,
 }
 
 /// One operation that ended.
@@ -160,6 +176,17 @@ pub enum Event {
         /// Whether the transaction was committed.
         outcome: Outcome,
     },
+    /// An attempt at a slot of a job.
+    Attempt {
+        /// The fencing token; 0: the work did not begin.
+        token: u64,
+        /// The work was to record its slot as done in a transaction of its own, with a row in the ledger.
+        booked: bool,
+        /// It was said that the slot is done, by this attempt or before it.
+        done: bool,
+        /// Whether the slot was done by it.
+        outcome: Outcome,
+    },
 }
 
 /// How an operation ended.
@@ -226,5 +253,10 @@ pub enum Operation {
         token: u64,
         /// What is to be moved.
         amount: i64,
+    },
+    /// Try to take a slot of a job, and work on it; ends in `Attempt`.
+    Attempt {
+        /// The work is to record its slot as done in a transaction of its own.
+        booked: bool,
     },
 }

@@ -72,6 +72,7 @@ fn hunt_for(mutant: &str) -> Hunt {
         "linger-after-verify" => ("bank", "none"),
         "idle-after-trust" => ("linger", "worker-stop"),
         "row-wait" => ("bank", "none"),
+        "finish-frees" | "done-ends" => ("jobs", "none"),
         "unequal-deltas-merged" | "range-unchecked" => ("stock", "none"),
         // Without faults nobody has to be patient.
         "renewal-after-release"

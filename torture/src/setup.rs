@@ -35,7 +35,9 @@ pub enum Workload {
     Solo,
     /// Locks whose leases idle between their users: few tasks, so that they do.
     Linger,
-    /// All of these at once, but for leases that idle.
+    /// Jobs whose slots come with the time: each is asked for by many, also by those who are late.
+    Jobs,
+    /// All of these at once, but for jobs and leases that idle.
     Mixed,
 }
 
@@ -54,6 +56,9 @@ pub struct Shares {
     pub bank: u32,
     /// Tasks of the workload `solo`.
     pub solo: u32,
+    /// Tasks of the workload `jobs`.
+    #[serde(default)]
+    pub jobs: u32,
 }
 
 impl Workload {
@@ -67,6 +72,7 @@ impl Workload {
             stock: 0,
             bank: 0,
             solo: 0,
+            jobs: 0,
         };
         match self {
             Self::Mutex => Shares { mutex: 256, ..none },
@@ -83,6 +89,8 @@ impl Workload {
             Self::Bank => Shares { bank: 24, ..none },
             // Packets of one row or two.
             Self::Solo => Shares { solo: 3, ..none },
+            // Each has a connection of its own.
+            Self::Jobs => Shares { jobs: 24, ..none },
             Self::Linger => Shares {
                 mutex: 12,
                 fenced: 4,
@@ -98,6 +106,7 @@ impl Workload {
                 stock: 32,
                 bank: 6,
                 solo: 4,
+                ..none
             },
         }
     }

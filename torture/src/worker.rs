@@ -3,6 +3,7 @@
 mod bank;
 mod counters;
 mod holds;
+mod jobs;
 mod solo;
 mod task;
 
@@ -89,6 +90,9 @@ pub async fn run(directory: &Path, worker: u32) -> Result<(), Failure> {
     }
     for _ in 0..shares.solo {
         tasks.spawn(task(&solo_client).solo());
+    }
+    for _ in 0..shares.jobs {
+        tasks.spawn(task(&client).jobs());
     }
     // Standard input ends when the run wants the end, and when the run itself is gone.
     let ended = Arc::clone(&books);

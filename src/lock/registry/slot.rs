@@ -128,12 +128,12 @@ impl Locks {
             let seen = self.engine.look(vec![lease.key()]).await?;
             let row = seen.first().copied().flatten();
             if row.is_some_and(|row| row.is_done() && row.fence == lease.fence) {
-                telemetry::finished(&lease.name, Moment::now().since(lease.granted));
                 self.released_in_transaction(&lease);
             }
         }
         lease.hold.end();
         if lease.was_released() {
+            telemetry::finished(&lease.name, Moment::now().since(lease.granted));
             return Ok(true);
         }
         // A node of a cluster may be behind: what is written tells.

@@ -77,6 +77,7 @@ impl fmt::Display for Record {
             Event::FencedWrite { .. } => 'F',
             Event::Added { .. } => 'A',
             Event::Transfer { .. } => 'T',
+            Event::Attempt { .. } => 'J',
         };
         let (task, name, invoked, returned) = (self.task, &self.name, self.invoked, self.returned);
         write!(f, "{letter} {task} {name} {invoked} {returned} ")?;
@@ -109,6 +110,15 @@ impl fmt::Display for Record {
                 committing,
                 outcome,
             } => write!(f, "{token} {amount} {committing} {outcome}"),
+            Event::Attempt {
+                token,
+                booked,
+                done,
+                outcome,
+            } => {
+                let (booked, done) = (u8::from(booked), u8::from(done));
+                write!(f, "{token} {booked} {done} {outcome}")
+            }
         }
     }
 }
@@ -121,6 +131,7 @@ impl fmt::Display for Invocation {
             Operation::FencedWrite { .. } => 'f',
             Operation::Add { .. } => 'a',
             Operation::Transfer { .. } => 't',
+            Operation::Attempt { .. } => 'j',
         };
         let (task, name, invoked) = (self.task, &self.name, self.invoked);
         write!(f, "{letter} {task} {name} {invoked} ")?;
@@ -134,6 +145,7 @@ impl fmt::Display for Invocation {
                 optional(high, f)
             }
             Operation::Transfer { token, amount } => write!(f, "{token} {amount}"),
+            Operation::Attempt { booked } => u8::from(booked).fmt(f),
         }
     }
 }
@@ -211,6 +223,9 @@ impl Fields<'_> {
                 token: self.value()?,
                 amount: self.value()?,
             },
+            "j" => Operation::Attempt {
+                booked: self.value::<u8>()? == 1,
+            },
             _ => return Some(None),
         }))
     }
@@ -252,6 +267,12 @@ impl Fields<'_> {
                 token: self.value()?,
                 amount: self.value()?,
                 committing: self.value()?,
+                outcome: self.outcome()?,
+            },
+            "J" => Event::Attempt {
+                token: self.value()?,
+                booked: self.value::<u8>()? == 1,
+                done: self.value::<u8>()? == 1,
                 outcome: self.outcome()?,
             },
             _ => return None,
@@ -322,6 +343,12 @@ mod tests {
                 committing: 7,
                 outcome: Outcome::Unknown,
             },
+            Event::Attempt {
+                token: 1,
+                booked: true,
+                done: false,
+                outcome: Outcome::Lost,
+            },
         ];
         let operations = [
             Operation::Acquire,
@@ -340,6 +367,7 @@ mod tests {
                 token: 1,
                 amount: 5,
             },
+            Operation::Attempt { booked: true },
         ];
         let name = Arc::<str>::from("mutex:7");
         let ended = events.map(|event| {

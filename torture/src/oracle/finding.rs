@@ -48,6 +48,10 @@ pub enum Kind {
     WrongLedger,
     /// A transaction was committed although a newer holder had been granted the lock before.
     StaleCommit,
+    /// A slot of a job was run twice to its end, or was begun when it was known to be done.
+    RanTwice,
+    /// A slot is said to be done, and nobody can have done it.
+    NeverDone,
     /// The linearizability checker found no order for a window.
     NotLinearizable,
     /// The server reported deadlocks.
@@ -75,6 +79,8 @@ impl fmt::Display for Kind {
             Self::WrongBalance => "wrong balance",
             Self::WrongLedger => "wrong ledger",
             Self::StaleCommit => "stale commit",
+            Self::RanTwice => "ran twice",
+            Self::NeverDone => "never done",
             Self::NotLinearizable => "not linearizable",
             Self::Deadlock => "deadlock",
         })

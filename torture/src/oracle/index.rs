@@ -23,6 +23,7 @@ pub(super) struct History<'h> {
     pub(super) writes: Vec<Write<'h>>,
     pub(super) additions: Vec<Addition<'h>>,
     pub(super) transfers: Vec<Transfer<'h>>,
+    pub(super) attempts: Vec<Attempt<'h>>,
 }
 
 impl<'h> History<'h> {
@@ -130,6 +131,22 @@ pub(super) struct Transfer<'h> {
     pub(super) amount: i64,
     pub(super) invoked: u64,
     pub(super) committing: u64,
+    pub(super) outcome: Outcome,
+}
+
+/// An attempt at a slot of a job.
+pub(super) struct Attempt<'h> {
+    pub(super) record: Option<&'h Record>,
+    pub(super) worker: u32,
+    pub(super) task: u32,
+    /// 0: the work did not begin. `None`: nobody knows.
+    pub(super) token: Option<u64>,
+    pub(super) booked: bool,
+    /// It was said that the slot is done.
+    pub(super) done: bool,
+    pub(super) invoked: u64,
+    /// The end of time if it has no end on file.
+    pub(super) returned: u64,
     pub(super) outcome: Outcome,
 }
 
@@ -281,6 +298,22 @@ impl<'h> Histories<'h> {
                 committing,
                 outcome,
             }),
+            Event::Attempt {
+                token,
+                booked,
+                done,
+                outcome,
+            } => history.attempts.push(Attempt {
+                record: Some(record),
+                worker: record.worker,
+                task: record.task,
+                token: Some(token),
+                booked,
+                done,
+                invoked,
+                returned,
+                outcome,
+            }),
         }
     }
 
@@ -329,6 +362,17 @@ impl<'h> Histories<'h> {
                 amount,
                 invoked,
                 committing: 0,
+                outcome: Outcome::Unknown,
+            }),
+            Operation::Attempt { booked } => history.attempts.push(Attempt {
+                record: None,
+                worker: open.worker,
+                task: open.task,
+                token: None,
+                booked,
+                done: false,
+                invoked,
+                returned: u64::MAX,
                 outcome: Outcome::Unknown,
             }),
         }

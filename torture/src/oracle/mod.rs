@@ -8,6 +8,7 @@ mod bank;
 mod counter;
 mod finding;
 mod index;
+mod jobs;
 mod linear;
 mod locks;
 mod overtaking;
@@ -24,7 +25,7 @@ use std::collections::HashMap;
 use finding::Findings;
 use index::Histories;
 
-use crate::history::{FinalState, Log, Unavailable};
+use crate::history::{Booked, FinalState, Log, Unavailable};
 
 /// What is judged.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +90,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         overtaking::check(history, &context, findings);
         counter::check(name, history, &context, findings);
         bank::check(history, findings);
+        jobs::check(name, history, &context, findings);
     }
     locks::check_end(&context, &mut findings);
     bank::check_ledger(&context, &mut findings);
@@ -102,6 +104,8 @@ struct Context<'c> {
     histories: &'c Histories<'c>,
     counters: HashMap<&'c str, i64>,
     accounts: HashMap<&'c str, [i64; 2]>,
+    /// By slot.
+    booked: HashMap<&'c str, Vec<&'c Booked>>,
     /// When nobody could be served.
     everybody: Vec<(u64, u64)>,
     /// When a worker could not, sorted.
@@ -124,6 +128,10 @@ impl<'c> Context<'c> {
         for spans in workers.values_mut() {
             spans.sort_unstable();
         }
+        let mut booked: HashMap<&str, Vec<&Booked>> = HashMap::new();
+        for row in &case.last.booked {
+            booked.entry(&row.name).or_default().push(row);
+        }
         let counters = case.last.counters.iter();
         let accounts = case.last.accounts.iter();
         Self {
@@ -131,6 +139,7 @@ impl<'c> Context<'c> {
             histories,
             counters: counters.map(|(name, value)| (&**name, *value)).collect(),
             accounts: accounts.map(|(name, both)| (&**name, *both)).collect(),
+            booked,
             everybody,
             workers,
         }

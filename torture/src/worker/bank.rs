@@ -15,7 +15,7 @@ use crate::instant::now;
 
 const BANK: u32 = 2;
 /// How long a transaction may take, all statements together, before the task closes its connection.
-const LIMIT: Duration = Duration::from_secs(6);
+pub(super) const LIMIT: Duration = Duration::from_secs(6);
 
 /// What becomes of the lock in the transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Task {
         }
     }
 
-    async fn open(&mut self) -> Option<MySqlConnection> {
+    pub(super) async fn open(&mut self) -> Option<MySqlConnection> {
         let options = self.options.clone().disable_statement_logging();
         let opening = async {
             let mut connection = options.connect().await?;

@@ -65,6 +65,10 @@ impl Books {
                 outcome: Outcome::Done,
                 ..
             }
+            | Event::Attempt {
+                outcome: Outcome::Done,
+                ..
+            }
             | Event::FencedWrite { .. } => {
                 self.sections.fetch_add(1, Ordering::Relaxed);
             }

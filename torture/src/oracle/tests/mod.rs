@@ -1,6 +1,7 @@
 //! The oracle judged: histories of a simulated lock and a simulated counter pass, and each kind of damage is found.
 
 mod broken;
+mod jobs;
 mod simulated;
 mod stopped;
 
