@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Executor, MySqlPool};
-use support::proxy::{Fault, Proxy, RandomFaults, Upstream};
+use support::proxy::{Command, Fault, Proxy, RandomFaults, Upstream, once};
 use support::{TestDatabase, connect, eventually, number, run};
 use tag_lock::{Error, JobLease, JobSlot, LockClient, RunOnce};
 use tokio::task::JoinSet;
@@ -195,6 +195,33 @@ async fn who_has_lost_the_slot_records_nothing() {
         assert_eq!(run_now(&other, name).await, RunOnce::Done(()));
     }
     pool.close().await;
+    database.remove().await;
+}
+
+/// A statement that the server undoes and acknowledges all the same records nothing, and is told so.
+#[tokio::test]
+async fn an_acknowledgement_that_shows_no_row_is_no_record() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let proxy = Proxy::before(&database.url).await.expect("a proxy");
+    for level in LEVELS {
+        let pool = application(&proxy.url(&database.url), level).await;
+        let ran = slot(&client, level).run_once(async |lease| {
+            let mut tx = pool.begin().await?;
+            let changes = |command: &Command| command.contains_word("UPDATE");
+            proxy.on_command(once(changes, Fault::Undone));
+            let finished = lease.finish_in(&mut tx).await;
+            assert!(
+                matches!(finished, Err(Error::Interrupted { .. })),
+                "{level}: {finished:?}"
+            );
+            tx.rollback().await?;
+            pay(&pool, &lease).await
+        });
+        assert_eq!(ran.await.expect("done"), RunOnce::Done(()), "{level}");
+        assert_eq!(paid(&pool, level).await, 1);
+        pool.close().await;
+    }
     database.remove().await;
 }
 

@@ -11,6 +11,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
+use sqlx::{AssertSqlSafe, Row};
 use support::proxy::Proxy;
 use support::{TestDatabase, connected, eventually, patient};
 use tag_lock::{AtClose, Error, Holder, LockClient, LockGuard, LockWatch};
@@ -246,5 +247,50 @@ async fn names_are_told_apart() {
         }
         guard.release().await.expect("releases");
     }
+    database.remove().await;
+}
+
+/// A look reads the rows that it names, one by one, however many others there are.
+#[tokio::test]
+async fn rows_are_found_by_their_keys() {
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.expect("a proxy");
+    let client = connected(patient(&proxy.url(&database.url))).await;
+    proxy.record(true);
+    let mut watches = Vec::new();
+    for number in 0..50 {
+        let name = format!("lock:{number}");
+        acquire(&client, &name)
+            .await
+            .release()
+            .await
+            .expect("releases");
+        watches.push(client.watch(&name).expect("a name"));
+    }
+    for watch in &mut watches {
+        assert_eq!(next(watch).await, None);
+    }
+    let recorded = proxy.take_recorded();
+    let mut looks = recorded.into_iter().filter_map(|recorded| recorded.sql);
+    let look = looks.find(|sql| sql.contains(" COLLATE utf8mb4_bin AS name"));
+    let look = look.expect("a look").replace(";COMMIT", "");
+    let mut connection = database.connection().await;
+    let plan = sqlx::raw_sql(AssertSqlSafe(format!("EXPLAIN FORMAT=TRADITIONAL {look}")));
+    let plan = plan.fetch_all(&mut connection).await.expect("a plan");
+    let access: Vec<String> = plan
+        .iter()
+        .filter(|row| {
+            row.try_get_unchecked::<Option<String>, _>("table")
+                .expect("a column")
+                .as_deref()
+                == Some("t")
+        })
+        .map(|row| row.try_get_unchecked("type").expect("a column"))
+        .collect();
+    assert_eq!(access.len(), 1);
+    assert!(
+        matches!(access[0].as_str(), "eq_ref" | "const"),
+        "{access:?}: {look}"
+    );
     database.remove().await;
 }

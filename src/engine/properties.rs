@@ -51,7 +51,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 level: None,
                 until: 0,
                 queues: true,
-                finishes: false,
+                finishes: used % 2 == 0,
             })
         }),
         any::<u64>().prop_map(move |fence| Operation::Renew(Renew {

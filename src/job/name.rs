@@ -38,6 +38,13 @@ pub(super) fn row_name(job: &str, slot: &str) -> Result<Name, Error> {
             "it is empty; give the slot at least one character",
         ));
     }
+    // The server puts some of them before the name of the job itself, so that no list would show the slot.
+    if slot.starts_with(|first: char| first < ' ') {
+        return Err(invalid(
+            slot,
+            "it begins with a control character; leave that out",
+        ));
+    }
     Name::new(&format!("{job}{BETWEEN}{slot}"))
 }
 
@@ -66,7 +73,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_a_name_is_refused() {
-        for (job, slot) in [("", "1"), ("a@b", "1"), ("a", ""), ("a", "1 ")] {
+        for (job, slot) in [
+            ("", "1"),
+            ("a@b", "1"),
+            ("a", ""),
+            ("a", "1 "),
+            ("a", "\t1"),
+        ] {
             assert!(row_name(job, slot).is_err(), "{job:?} {slot:?}");
         }
         assert!(row_name(&"a".repeat(200), &"1".repeat(54)).is_ok());
