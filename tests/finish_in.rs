@@ -11,7 +11,7 @@ mod support;
 use std::time::Duration;
 
 use sqlx::mysql::MySqlPoolOptions;
-use sqlx::{Executor, MySqlPool};
+use sqlx::{AssertSqlSafe, Executor, MySqlPool};
 use support::proxy::{Command, Fault, Proxy, RandomFaults, Upstream, once};
 use support::{TestDatabase, connect, eventually, number, run};
 use tag_lock::{Error, JobLease, JobSlot, LockClient, RunOnce};
@@ -35,8 +35,14 @@ async fn run_now(client: &LockClient, name: &str) -> RunOnce<()> {
 async fn application(url: &str, level: &'static str) -> MySqlPool {
     let pool = MySqlPoolOptions::new().after_connect(move |connection, _| {
         Box::pin(async move {
-            let level = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
-            connection.execute(sqlx::AssertSqlSafe(level)).await?;
+            let mut level = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
+            if std::env::var_os("TAG_LOCK_SERVER_DEFAULTS").is_some() {
+                // As the support's own connections: sqlx begins transactions with a word that ORACLE does not know.
+                level += "; SET autocommit=1,sql_mode=REPLACE(@@sql_mode,'ORACLE,','')";
+            }
+            connection
+                .execute(sqlx::raw_sql(AssertSqlSafe(level)))
+                .await?;
             Ok(())
         })
     });
