@@ -1,0 +1,271 @@
+//! What can be asked of the program: its commands and their options.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// What `--help` says about exit codes, and docs/cli.md at length.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done; `doctor`: the server is fit
+  1  it failed: the error is on standard error; `doctor`: something is wrong
+  2  the arguments are wrong
+  3  no: the value would leave its range, or is another one, or nothing was there to free or to show
+`run` has codes of its own: see `tag-lock run --help`.";
+
+const RUN_EXIT_CODES: &str = "\
+Exit codes:
+  that of COMMAND, or 128 + the number of the signal that ended COMMAND
+  75   the lock was not had, COMMAND did not run (--conflict-exit-code)
+  79   the lock was lost while COMMAND ran, and COMMAND was ended; or it had ended by itself, and the lock was not \
+held any more (--lost-exit-code)
+  125  `run` itself failed: the server cannot be reached, say; COMMAND did not run
+  126  COMMAND cannot be executed
+  127  COMMAND was not found
+  128 + the number of a signal that came before COMMAND ran
+  2    the arguments are wrong";
+
+/// Locks and counters in MySQL or MariaDB, for operators, cron and scripts.
+#[derive(Debug, Parser)]
+#[command(name = "tag-lock", bin_name = "tag-lock", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What each command takes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Common {
+    /// The server: mysql://user:password@host:port/database. Others on this machine can see what stands here: prefer the
+    /// variable.
+    #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true)]
+    pub(crate) url: Option<String>,
+    /// Prints JSON, also for errors.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs a command under a lock.
+    Run(Run),
+    /// Shows the locks that are taken.
+    List {
+        /// Only those whose names begin so.
+        prefix: Option<String>,
+    },
+    /// Shows one lock.
+    Inspect {
+        /// Its name.
+        name: String,
+    },
+    /// Prints each change of a lock: who has it, and when it is free. Renewals of a lease are no change.
+    Watch {
+        /// Its name.
+        name: String,
+        /// How often to look.
+        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+        every: Duration,
+    },
+    /// Frees a lock, whoever holds it.
+    Release {
+        /// Its name.
+        name: String,
+        /// Yes, although its holder goes on until it notices.
+        #[arg(long, required = true)]
+        force: bool,
+    },
+    /// Reads and changes counters.
+    #[command(subcommand)]
+    Counter(Counter),
+    /// Creates the tables, or brings them up to date.
+    Migrate,
+    /// Deletes the rows of free locks, of forgotten operation ids, and of counters whose window has ended.
+    Purge {
+        /// Only those that nothing changed for so long; at least an hour.
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        older_than: Duration,
+    },
+    /// Says whether the server is fit: what is wrong, why that matters, and what to do.
+    Doctor {
+        /// Rows that nothing changed for so long are counted as what `purge` would take.
+        #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
+        older_than: Duration,
+    },
+    /// Shows the locks that are taken, live; q ends it.
+    Top {
+        /// Only those whose names begin so.
+        prefix: Option<String>,
+        /// How often to look.
+        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+        every: Duration,
+    },
+    /// Prints a shell's completions of this command line.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Prints the manual page, or writes one for each command.
+    Man {
+        /// Writes tag-lock.1, tag-lock-run.1 and so on into this directory.
+        #[arg(long, value_name = "DIRECTORY")]
+        into: Option<std::path::PathBuf>,
+    },
+}
+
+/// Runs COMMAND in a process group of its own while the lock is held, and frees it when COMMAND has ended. If the lock is lost
+/// meanwhile, the whole group is sent SIGTERM, and SIGKILL after the grace.
+#[derive(Args, Debug)]
+#[command(after_help = RUN_EXIT_CODES)]
+pub(crate) struct Run {
+    /// The lock's name. COMMAND finds it in TAG_LOCK_NAME, and the fencing token in TAG_LOCK_FENCING_TOKEN.
+    pub(crate) name: String,
+    /// How long to wait for the lock; for ever if this is not given.
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "no_wait")]
+    pub(crate) wait: Option<Duration>,
+    /// Does not wait: COMMAND runs now or not at all.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// How long the lock stays taken when this program is killed: it is renewed at a third of that.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    pub(crate) ttl: Duration,
+    /// The lock stays taken for at least so long, also when COMMAND ends sooner: for jobs that several machines start at about
+    /// the same time, and one is to run.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) hold_at_least: Option<Duration>,
+    /// How long COMMAND and its children have from SIGTERM to SIGKILL when the lock is lost.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub(crate) grace: Duration,
+    /// What others read about this hold; COMMAND's name if this is not given.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) description: Option<String>,
+    /// The exit code if the lock was not had.
+    #[arg(long, value_name = "CODE", default_value_t = 75)]
+    pub(crate) conflict_exit_code: u8,
+    /// The exit code if the lock was lost.
+    #[arg(long, value_name = "CODE", default_value_t = 79)]
+    pub(crate) lost_exit_code: u8,
+    /// What to run, with its arguments.
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// A counter, and how it counts.
+#[derive(Args, Debug)]
+pub(crate) struct Counted {
+    /// The counter's name.
+    pub(crate) name: String,
+    /// The value starts again at 0 when so much time has passed since its first change.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) window: Option<Duration>,
+}
+
+/// An operation's id.
+#[derive(Args, Debug)]
+pub(crate) struct Once {
+    /// Done once for this id: a repeat changes nothing, and prints what the first one printed.
+    #[arg(long = "once", value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// How long the id is remembered; a day if this is not given.
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "id")]
+    pub(crate) retention: Option<Duration>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Counter {
+    /// Prints the value.
+    Get {
+        /// The counter's name.
+        name: String,
+    },
+    /// Adds, and prints the new value.
+    Add {
+        #[command(flatten)]
+        counter: Counted,
+        /// What to add.
+        #[arg(default_value_t = 1, allow_negative_numbers = true)]
+        delta: i64,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Adds if the new value lies in a range, and prints it; otherwise exits with 3.
+    AddWithin {
+        #[command(flatten)]
+        counter: Counted,
+        /// What to add.
+        #[arg(allow_negative_numbers = true)]
+        delta: i64,
+        /// The lowest value allowed.
+        #[arg(long, allow_negative_numbers = true, required_unless_present = "max")]
+        min: Option<i64>,
+        /// The highest value allowed.
+        #[arg(long, allow_negative_numbers = true)]
+        max: Option<i64>,
+        #[command(flatten)]
+        once: Once,
+    },
+    /// Sets the value, and prints the one before.
+    Set {
+        #[command(flatten)]
+        counter: Counted,
+        /// The new value.
+        #[arg(allow_negative_numbers = true)]
+        value: i64,
+    },
+    /// Sets the value if it is the expected one, and prints that; otherwise exits with 3.
+    CompareExchange {
+        #[command(flatten)]
+        counter: Counted,
+        /// What the value has to be.
+        #[arg(allow_negative_numbers = true)]
+        expected: i64,
+        /// The new value.
+        #[arg(allow_negative_numbers = true)]
+        new: i64,
+    },
+    /// Sets the value to 0, begins a new window, and prints the value before.
+    Reset {
+        #[command(flatten)]
+        counter: Counted,
+    },
+}
+
+/// A duration as people write it.
+fn time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write 500ms, 10s, 5m, \"1h 30m\" or 30d"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_in_order() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn times_are_as_people_write_them() {
+        assert_eq!(time("30d"), Ok(Duration::from_secs(30 * 86_400)));
+        assert_eq!(time("1h 30m"), Ok(Duration::from_secs(5_400)));
+        assert!(time("10").is_err_and(|error| error.contains("write")));
+    }
+
+    #[test]
+    fn negative_numbers_are_numbers() {
+        let parsed = Arguments::try_parse_from(["tag-lock", "counter", "add-within", "n", "-5", "--min", "-10"]);
+        assert!(
+            matches!(
+                parsed.map(|arguments| arguments.command),
+                Ok(Command::Counter(Counter::AddWithin { delta: -5, min: Some(-10), max: None, .. }))
+            )
+        );
+    }
+}

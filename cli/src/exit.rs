@@ -1,0 +1,86 @@
+//! How the program ends: its exit codes, and how errors are told.
+
+use std::fmt;
+
+use serde_json::json;
+
+use crate::redact::redacted;
+
+/// An exit code.
+pub(crate) type Code = u8;
+
+pub(crate) const DONE: Code = 0;
+pub(crate) const FAILED: Code = 1;
+pub(crate) const USAGE: Code = 2;
+/// It was not done, and that is an answer: nothing failed.
+pub(crate) const NO: Code = 3;
+/// `run` itself failed. As of `env`, `timeout` and `nohup`, and so are the next two.
+pub(crate) const RUN_FAILED: Code = 125;
+pub(crate) const CANNOT_EXECUTE: Code = 126;
+pub(crate) const NOT_FOUND: Code = 127;
+
+/// Why a command failed: a sentence that says what to do.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The library's.
+    Library(tag_lock::Error),
+    /// Another one.
+    Other(String),
+    /// Whoever read what is printed does not read on.
+    NobodyReads,
+}
+
+impl Failure {
+    /// Whether the same may succeed when it is tried again.
+    pub(crate) fn is_retryable(&self) -> bool {
+        matches!(self, Self::Library(error) if error.is_retryable())
+    }
+
+    /// Tells it on standard error.
+    pub(crate) fn tell(&self, as_json: bool) {
+        match self {
+            Self::NobodyReads => {}
+            failure if as_json => {
+                eprintln!("{}", json!({ "error": { "message": failure.to_string() } }));
+            }
+            failure => eprintln!("tag-lock: {failure}"),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::Library(tag_lock::Error::NotMigrated { .. }) => {
+                "the table t_tag_lock is missing or outdated: run `tag-lock migrate` once".to_owned()
+            }
+            Self::Library(tag_lock::Error::InvalidOption { option: "url", reason }) => {
+                format!("the server's address cannot be used: {reason} (DATABASE_URL or --url)")
+            }
+            Self::Library(error) => match std::error::Error::source(error) {
+                Some(source) => format!("{error} ({source})"),
+                None => error.to_string(),
+            },
+            Self::Other(text) => text.clone(),
+            Self::NobodyReads => "nobody reads the output".to_owned(),
+        };
+        // Neither the driver nor the server says passwords; an address that was mistyped may have one in any place.
+        f.write_str(&redacted(&text))
+    }
+}
+
+impl From<tag_lock::Error> for Failure {
+    fn from(error: tag_lock::Error) -> Self {
+        Self::Library(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            Self::NobodyReads
+        } else {
+            Self::Other(error.to_string())
+        }
+    }
+}

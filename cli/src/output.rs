@@ -1,0 +1,137 @@
+//! What is printed: tables for people, JSON for programs.
+
+use std::io::Write;
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Serialize;
+use tag_lock::{LockInfo, LockState};
+
+use crate::exit::Failure;
+
+/// A lock, for programs. The names of the fields stay as they are.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Lock {
+    pub(crate) name: String,
+    /// `free`, `held` or `kept`.
+    pub(crate) state: &'static str,
+    /// Whoever has it; if it is free, whoever had it last.
+    pub(crate) held_by: String,
+    pub(crate) description: String,
+    /// When it is free if it is not renewed.
+    pub(crate) deadline: String,
+    pub(crate) remaining_seconds: f64,
+    pub(crate) fencing_token: u64,
+    pub(crate) depth: u64,
+    /// When it was last taken, renewed or freed.
+    pub(crate) modified: String,
+}
+
+impl From<&LockInfo> for Lock {
+    fn from(info: &LockInfo) -> Self {
+        Self {
+            name: info.name.clone(),
+            state: state(info.state),
+            held_by: info.held_by.clone(),
+            description: info.description.clone(),
+            deadline: rfc3339(info.deadline),
+            remaining_seconds: info.remaining.as_secs_f64(),
+            fencing_token: info.fencing_token,
+            depth: info.depth,
+            modified: rfc3339(info.modified),
+        }
+    }
+}
+
+pub(crate) fn state(state: LockState) -> &'static str {
+    match state {
+        LockState::Held => "held",
+        LockState::Kept => "kept",
+        _ => "free",
+    }
+}
+
+pub(crate) fn rfc3339(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Micros, true)
+}
+
+/// A time for people, in UTC.
+pub(crate) fn clock_time(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+/// A duration for people: to the second, or to a tenth of one below ten.
+pub(crate) fn duration(duration: Duration) -> String {
+    if duration < Duration::from_secs(10) {
+        format!("{:.1}s", duration.as_secs_f64())
+    } else {
+        humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
+    }
+}
+
+/// Text from the table, without what would steer a terminal.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() || ('\u{202a}'..='\u{202e}').contains(&character) {
+            plain.extend(character.escape_default());
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+/// Prints a line. It may be that nobody reads it.
+pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Prints one JSON document in a line.
+pub(crate) fn json(document: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(document).map_err(|error| Failure::Other(error.to_string()))?;
+    line(&text)
+}
+
+/// Prints rows in columns, each as wide as it has to be.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.max().unwrap_or_default()
+    };
+    let widths: Vec<usize> =
+        (0..head.len()).map(|column| width(column).max(head[column].chars().count())).collect();
+    let written = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut text = String::new();
+        for (cell, width) in cells.zip(&widths) {
+            text.push_str(&format!("{cell:<width$}  "));
+        }
+        text.trim_end().to_owned()
+    };
+    line(&written(&mut head.iter().copied()))?;
+    for row in rows {
+        line(&written(&mut row.iter().map(String::as_str)))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_short() {
+        for (millis, text) in [(0, "0.0s"), (1_250, "1.2s"), (29_900, "29s"), (3_600_000, "1h")] {
+            assert_eq!(duration(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn a_name_does_not_steer_the_terminal() {
+        assert_eq!(plain("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\\n");
+        assert_eq!(plain("größe"), "größe");
+    }
+}

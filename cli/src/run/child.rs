@@ -1,0 +1,106 @@
+//! COMMAND: its start, its end, and its exit code.
+//!
+//! It begins as this program, which asks the kernel for SIGTERM when its parent dies, and then becomes COMMAND. (Between `fork` and
+//! `exec` only unsafe code could ask.)
+
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, getpid, getppid};
+
+use super::group::{Group, LOOK};
+use crate::exit::{CANNOT_EXECUTE, Code, Failure, NOT_FOUND, RUN_FAILED};
+
+/// The first argument of this program if it is to become COMMAND. The parent's process id follows, then COMMAND.
+pub(super) const HELPER: &str = "--tag-lock-become";
+
+/// COMMAND, running.
+pub(super) struct Child {
+    process: tokio::process::Child,
+    group: Group,
+}
+
+impl Child {
+    pub(super) fn start(command: &[OsString], name: &str, token: u64) -> Result<Self, Failure> {
+        let process = tokio::process::Command::new(this_program()?)
+            .arg0("tag-lock")
+            .arg(HELPER)
+            .arg(getpid().as_raw_nonzero().to_string())
+            .args(command)
+            .env("TAG_LOCK_NAME", name)
+            .env("TAG_LOCK_FENCING_TOKEN", token.to_string())
+            .process_group(0)
+            .spawn()?;
+        let group = process.id().and_then(|pid| Group::of(i32::try_from(pid).ok()?));
+        let group = group.ok_or_else(|| Failure::Other("the command has no process id".to_owned()))?;
+        Ok(Self { process, group })
+    }
+
+    /// The process group that it began.
+    pub(super) fn group(&self) -> Group {
+        self.group
+    }
+
+    /// Waits for its end. It can be dropped and called again.
+    pub(super) async fn ended(&mut self) -> Result<ExitStatus, Failure> {
+        Ok(self.process.wait().await?)
+    }
+
+    /// Ends it and what it started: asks, and kills who is left after the grace.
+    pub(super) async fn end(&mut self, grace: Duration) {
+        let begun = Instant::now();
+        self.group.terminate();
+        while self.group.exists() {
+            if begun.elapsed() >= grace {
+                self.group.kill();
+                break;
+            }
+            // A process that has ended, and was not waited for, is still in its group.
+            let _ = self.process.try_wait();
+            tokio::time::sleep(LOOK.min(grace)).await;
+        }
+        let _ = self.process.wait().await;
+    }
+}
+
+/// How this program starts itself, also when its file was replaced meanwhile.
+pub(super) fn this_program() -> Result<PathBuf, Failure> {
+    if cfg!(any(target_os = "linux", target_os = "android")) {
+        return Ok(PathBuf::from("/proc/self/exe"));
+    }
+    Ok(std::env::current_exe()?)
+}
+
+/// Becomes COMMAND. If it comes back, it could not: the exit code says why.
+pub(super) fn become_command(mut arguments: impl Iterator<Item = OsString>) -> Code {
+    let parent = arguments.next().and_then(|pid| pid.to_str()?.parse().ok()).and_then(Pid::from_raw);
+    let Some((parent, command)) = parent.zip(arguments.next()) else {
+        return RUN_FAILED;
+    };
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM)) {
+        eprintln!("tag-lock: the command could not be tied to this program: {error}");
+        return RUN_FAILED;
+    }
+    // It died before the kernel was asked.
+    if getppid() != Some(parent) {
+        return RUN_FAILED;
+    }
+    let error = std::process::Command::new(&command).args(arguments).exec();
+    failed(&command, &error)
+}
+
+fn failed(command: &OsStr, error: &std::io::Error) -> Code {
+    eprintln!("tag-lock: {} cannot be run: {error}", command.display());
+    if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE }
+}
+
+/// The exit code that tells how a process ended, as a shell's would.
+pub(super) fn exit_code(status: ExitStatus) -> Code {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| Code::try_from(code).ok()).unwrap_or(Code::MAX)
+}

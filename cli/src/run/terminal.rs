@@ -1,0 +1,49 @@
+//! The terminal: COMMAND has it while it runs, if this program had it.
+//!
+//! COMMAND's process group is not that of this program: without this, a COMMAND that reads the terminal would be stopped by the kernel, and
+//! would hold the lock for ever.
+
+use std::io::IsTerminal;
+
+use nix::sys::signal::{SigSet, Signal as Held};
+use rustix::process::{Pid, WaitId, WaitIdOptions, getpgrp, waitid};
+use rustix::stdio::stdin;
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
+
+use super::group::Group;
+
+/// Whose the terminal was, if it was lent.
+pub(super) struct Terminal(Option<Pid>);
+
+impl Terminal {
+    /// Gives COMMAND's group the terminal, if this program's group has it.
+    pub(super) fn lend(group: Group) -> Self {
+        let own = getpgrp();
+        if !std::io::stdin().is_terminal() || tcgetpgrp(stdin()) != Ok(own) || tcsetpgrp(stdin(), group.pid()).is_err() {
+            return Self(None);
+        }
+        // It may have read before it had it.
+        group.signal(rustix::process::Signal::CONT);
+        Self(Some(own))
+    }
+
+    /// Continues a COMMAND that Ctrl-Z stopped: it would hold the lock, and whoever pressed it would not get the terminal back.
+    pub(super) fn wake(&self, group: Group) {
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        if self.0.is_some() && matches!(waitid(WaitId::Pid(group.pid()), stopped), Ok(Some(_))) {
+            eprintln!("tag-lock: the command goes on: stopped, it would hold the lock");
+            group.signal(rustix::process::Signal::CONT);
+        }
+    }
+
+    /// Takes the terminal back.
+    pub(super) fn take_back(self) {
+        let Some(own) = self.0 else { return };
+        // Whoever takes it without having it is stopped, unless this signal is held off.
+        let mut held = SigSet::empty();
+        held.add(Held::SIGTTOU);
+        let _ = held.thread_block();
+        let _ = tcsetpgrp(stdin(), own);
+        let _ = held.thread_unblock();
+    }
+}

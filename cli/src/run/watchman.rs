@@ -1,0 +1,166 @@
+//! The watchman: a process that ends COMMAND's group when the lease is over and nobody else does.
+//!
+//! It reads from a pipe until when the lease can be trusted, by the machine's clock, and hears at the pipe's end that the program
+//! which holds the lock is gone. It lives in a session of its own: what is sent to a terminal's or to that program's group does not
+//! reach it.
+
+use std::ffi::OsString;
+use std::io::{BufRead, Write};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal as Held};
+
+use super::child::this_program;
+use super::clock;
+use super::group::{Group, LOOK};
+use crate::exit::{Code, Failure, RUN_FAILED};
+
+/// The first argument of this program if it is to watch. The process group and the grace in milliseconds follow.
+pub(super) const HELPER: &str = "--tag-lock-watch";
+
+/// Its exit code if it ended the group.
+const ENDED: Code = 10;
+/// What it is told when COMMAND has ended.
+const DISMISSED: &str = "dismissed";
+/// How often it looks at the clock, at least: timers stand still while the machine sleeps.
+const RECHECK: Duration = Duration::from_secs(1);
+/// How long it may take to leave.
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// What became of the watchman.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Watched {
+    /// It ended the group.
+    Ended,
+    /// It did not, and is gone.
+    Gone,
+}
+
+/// The watchman, from outside.
+pub(super) struct Watchman {
+    process: tokio::process::Child,
+    pipe: Option<ChildStdin>,
+}
+
+impl Watchman {
+    pub(super) fn start(group: Group, grace: Duration) -> Result<Self, Failure> {
+        let (reader, writer) = std::io::pipe()?;
+        let mut command = Command::new(this_program()?);
+        std::os::unix::process::CommandExt::arg0(&mut command, "tag-lock");
+        command
+            .arg(HELPER)
+            .arg(group.pid().as_raw_nonzero().to_string())
+            .arg(grace.as_millis().to_string())
+            .stdin(reader)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let process = tokio::process::Command::from(command).spawn()?;
+        let pipe = Some(ChildStdin::from(std::os::fd::OwnedFd::from(writer)));
+        Ok(Self { process, pipe })
+    }
+
+    /// Tells it for how long the lease can be trusted. A short line into a pipe that is read: it does not block.
+    pub(super) fn tell(&mut self, remaining: Duration) {
+        self.write(&(clock::now() + remaining).as_micros().to_string());
+    }
+
+    /// Sends it away, and says what it did.
+    pub(super) async fn dismiss(&mut self) -> Watched {
+        self.write(DISMISSED);
+        self.pipe = None;
+        tokio::time::timeout(LEAVING, self.ended()).await.unwrap_or(Watched::Gone)
+    }
+
+    /// Waits until it is gone. It can be dropped and called again.
+    pub(super) async fn ended(&mut self) -> Watched {
+        match self.process.wait().await {
+            Ok(status) if status.code() == Some(ENDED.into()) => Watched::Ended,
+            _ => Watched::Gone,
+        }
+    }
+
+    fn write(&mut self, line: &str) {
+        // That it is gone is seen elsewhere.
+        if let Some(pipe) = &mut self.pipe {
+            let _ = writeln!(pipe, "{line}");
+        }
+    }
+}
+
+/// What the watchman hears.
+enum Word {
+    Until(Duration),
+    Dismissed,
+}
+
+/// Is the watchman.
+pub(super) fn watch(mut arguments: impl Iterator<Item = OsString>) -> Code {
+    let mut number = || arguments.next()?.to_str()?.parse::<u32>().ok();
+    let group = number().and_then(|pid| Group::of(i32::try_from(pid).ok()?));
+    let Some((group, grace)) = group.zip(number()) else {
+        return RUN_FAILED;
+    };
+    // It outlives whoever ends all of a service's processes at once, until the group has ended.
+    for signal in [Held::SIGTERM, Held::SIGINT, Held::SIGHUP] {
+        let mut held = SigSet::empty();
+        held.add(signal);
+        let _ = held.thread_block();
+    }
+    let _ = rustix::process::setsid();
+    keep_watch(group, Duration::from_millis(grace.into()), &listen())
+}
+
+/// The words from the pipe; the channel ends where the pipe does.
+fn listen() -> Receiver<Word> {
+    let (sender, words) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            let word = match line.parse() {
+                Ok(micros) => Word::Until(Duration::from_micros(micros)),
+                Err(_) => Word::Dismissed,
+            };
+            if sender.send(word).is_err() {
+                return;
+            }
+        }
+    });
+    words
+}
+
+fn keep_watch(group: Group, grace: Duration, words: &Receiver<Word>) -> Code {
+    let mut until: Option<Duration> = None;
+    loop {
+        let left = until.map_or(RECHECK, |until| until.saturating_sub(clock::now()));
+        match words.recv_timeout(left.min(RECHECK)) {
+            Ok(Word::Until(later)) => until = Some(later),
+            Ok(Word::Dismissed) => return 0,
+            Err(RecvTimeoutError::Timeout) => {
+                if until.is_some_and(|until| until <= clock::now()) {
+                    end(group, clock::now() + grace);
+                    return ENDED;
+                }
+            }
+            // Nobody renews the lease: it may be somebody else's when it has ended.
+            Err(RecvTimeoutError::Disconnected) => {
+                let end_of_lease = until.unwrap_or_default();
+                end(group, (clock::now() + grace).min(end_of_lease));
+                return ENDED;
+            }
+        }
+    }
+}
+
+/// Asks all to end, and kills those that are left at `latest`.
+fn end(group: Group, latest: Duration) {
+    group.terminate();
+    while group.exists() {
+        if clock::now() >= latest {
+            group.kill();
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
