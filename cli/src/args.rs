@@ -44,6 +44,9 @@ pub(crate) struct Common {
     /// variable.
     #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true)]
     pub(crate) url: Option<String>,
+    /// How long the server may take to carry out a request; one packet may take half of that.
+    #[arg(long, global = true, value_name = "TIME", env = "TAG_LOCK_REQUEST_TIMEOUT", default_value = "10s", value_parser = time)]
+    pub(crate) request_timeout: Duration,
     /// Prints JSON, also for errors.
     #[arg(long, global = true)]
     pub(crate) json: bool,

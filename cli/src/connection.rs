@@ -6,27 +6,32 @@ use tag_lock::LockClient;
 use crate::args::Common;
 use crate::exit::Failure;
 
-impl Common {
-    /// The server's address.
-    fn address(&self) -> Result<&str, Failure> {
-        match self.url.as_deref() {
-            Some(url) if !url.is_empty() => Ok(url),
-            _ => Err(Failure::Other(
-                "no server was named: set DATABASE_URL, or give --url mysql://user:password@host:port/database".to_owned(),
-            )),
-        }
-    }
+/// How an address is written.
+const FORM: &str = "write mysql://user:password@host:port/database, with special characters of the password as %XX";
 
+impl Common {
     /// Connects.
     pub(crate) async fn client(&self) -> Result<LockClient, Failure> {
-        Ok(LockClient::connect(self.address()?).await?)
+        let client = LockClient::builder(self.options()?)
+            .request_timeout(self.request_timeout)
+            .packet_timeout(self.request_timeout / 2);
+        Ok(client.connect().await?)
     }
 
-    /// How to connect without the library.
+    /// The server's address.
     pub(crate) fn options(&self) -> Result<MySqlConnectOptions, Failure> {
+        let url = self.url.as_deref().unwrap_or_default();
+        if url.is_empty() {
+            return Err(Failure::Other(format!("no server was named: set DATABASE_URL, or give --url; {FORM}")));
+        }
+        let refused = |what: &str| Failure::Other(format!("the server's address cannot be used: {what}; {FORM}"));
+        if !["mysql://", "mariadb://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return Err(refused("it does not begin with mysql://"));
+        }
         // The driver says what is wrong with an address, and nothing of what it says.
-        self.address()?
-            .parse()
-            .map_err(|error| Failure::Other(format!("the server's address cannot be used: {error} (DATABASE_URL or --url)")))
+        url.parse().map_err(|error| match error {
+            sqlx::Error::Configuration(cause) => refused(&cause.to_string()),
+            error => refused(&error.to_string()),
+        })
     }
 }

@@ -54,9 +54,6 @@ impl fmt::Display for Failure {
             Self::Library(tag_lock::Error::NotMigrated { .. }) => {
                 "the table t_tag_lock is missing or outdated: run `tag-lock migrate` once".to_owned()
             }
-            Self::Library(tag_lock::Error::InvalidOption { option: "url", reason }) => {
-                format!("the server's address cannot be used: {reason} (DATABASE_URL or --url)")
-            }
             Self::Library(error) => match std::error::Error::source(error) {
                 Some(source) => format!("{error} ({source})"),
                 None => error.to_string(),

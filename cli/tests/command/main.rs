@@ -1,0 +1,22 @@
+//! The command `tag-lock`, run as a user runs it. It needs a server: `scripts/with-mysql cargo test -p tag-lock-cli`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+
+mod counters;
+mod doctor;
+mod help;
+mod locks;
+mod processes;
+mod rig;
+mod run;
+mod run_ends;
+mod run_signals;
+mod secrets;
+mod tables;
