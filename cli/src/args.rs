@@ -263,12 +263,23 @@ mod tests {
 
     #[test]
     fn negative_numbers_are_numbers() {
-        let parsed = Arguments::try_parse_from(["tag-lock", "counter", "add-within", "n", "-5", "--min", "-10"]);
-        assert!(
-            matches!(
-                parsed.map(|arguments| arguments.command),
-                Ok(Command::Counter(Counter::AddWithin { delta: -5, min: Some(-10), max: None, .. }))
-            )
-        );
+        let parsed = Arguments::try_parse_from([
+            "tag-lock",
+            "counter",
+            "add-within",
+            "n",
+            "-5",
+            "--min",
+            "-10",
+        ]);
+        assert!(matches!(
+            parsed.map(|arguments| arguments.command),
+            Ok(Command::Counter(Counter::AddWithin {
+                delta: -5,
+                min: Some(-10),
+                max: None,
+                ..
+            }))
+        ));
     }
 }

@@ -22,10 +22,19 @@ impl Common {
     pub(crate) fn options(&self) -> Result<MySqlConnectOptions, Failure> {
         let url = self.url.as_deref().unwrap_or_default();
         if url.is_empty() {
-            return Err(Failure::Other(format!("no server was named: set DATABASE_URL, or give --url; {FORM}")));
+            return Err(Failure::Other(format!(
+                "no server was named: set DATABASE_URL, or give --url; {FORM}"
+            )));
         }
-        let refused = |what: &str| Failure::Other(format!("the server's address cannot be used: {what}; {FORM}"));
-        if !["mysql://", "mariadb://"].iter().any(|scheme| url.starts_with(scheme)) {
+        let refused = |what: &str| {
+            Failure::Other(format!(
+                "the server's address cannot be used: {what}; {FORM}"
+            ))
+        };
+        if !["mysql://", "mariadb://"]
+            .iter()
+            .any(|scheme| url.starts_with(scheme))
+        {
             return Err(refused("it does not begin with mysql://"));
         }
         // The driver says what is wrong with an address, and nothing of what it says.

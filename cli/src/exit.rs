@@ -52,7 +52,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::Library(tag_lock::Error::NotMigrated { .. }) => {
-                "the table t_tag_lock is missing or outdated: run `tag-lock migrate` once".to_owned()
+                "the table t_tag_lock is missing or outdated: run `tag-lock migrate` once"
+                    .to_owned()
             }
             Self::Library(error) => match std::error::Error::source(error) {
                 Some(source) => format!("{error} ({source})"),

@@ -35,7 +35,9 @@ fn main() -> ExitCode {
         Err(error) => return refused(&error).into(),
     };
     let is_run = matches!(arguments.command, Command::Run(_));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let result = match runtime {
         // On this thread: what `run` starts is tied to the life of the thread that starts it.
         Ok(runtime) => runtime.block_on(carry_out(&arguments)),
@@ -52,7 +54,9 @@ async fn carry_out(arguments: &Arguments) -> Result<Code, Failure> {
     let common = &arguments.common;
     match &arguments.command {
         Command::Run(run) => run::run(common, run).await,
-        Command::List { prefix } => commands::list(common, prefix.as_deref().unwrap_or_default()).await,
+        Command::List { prefix } => {
+            commands::list(common, prefix.as_deref().unwrap_or_default()).await
+        }
         Command::Inspect { name } => commands::inspect(common, name).await,
         Command::Watch { name, every } => commands::watch(common, name, *every).await,
         Command::Release { name, force: _ } => commands::release(common, name).await,
@@ -60,7 +64,9 @@ async fn carry_out(arguments: &Arguments) -> Result<Code, Failure> {
         Command::Migrate => commands::migrate(common).await,
         Command::Purge { older_than } => commands::purge(common, *older_than).await,
         Command::Doctor { older_than } => doctor::doctor(common, *older_than).await,
-        Command::Top { prefix, every } => top::top(common, prefix.as_deref().unwrap_or_default(), *every).await,
+        Command::Top { prefix, every } => {
+            top::top(common, prefix.as_deref().unwrap_or_default(), *every).await
+        }
         Command::Completions { shell } => commands::completions(*shell),
         Command::Man { into } => commands::man(into.as_deref()),
     }
@@ -69,7 +75,10 @@ async fn carry_out(arguments: &Arguments) -> Result<Code, Failure> {
 /// Tells what is wrong with the arguments, or what was asked for by `--help`. An address may stand in the wrong place.
 fn refused(error: &clap::Error) -> Code {
     let text = redact::redacted(&error.render().to_string());
-    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
         print!("{text}");
         return exit::DONE;
     }

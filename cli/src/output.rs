@@ -92,18 +92,23 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 
 /// Prints one JSON document in a line.
 pub(crate) fn json(document: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(document).map_err(|error| Failure::Other(error.to_string()))?;
+    let text =
+        serde_json::to_string(document).map_err(|error| Failure::Other(error.to_string()))?;
     line(&text)
 }
 
 /// Prints rows in columns, each as wide as it has to be.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
     let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        let cells = rows
+            .iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count());
         cells.max().unwrap_or_default()
     };
-    let widths: Vec<usize> =
-        (0..head.len()).map(|column| width(column).max(head[column].chars().count())).collect();
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| width(column).max(head[column].chars().count()))
+        .collect();
     let written = |cells: &mut dyn Iterator<Item = &str>| {
         let mut text = String::new();
         for (cell, width) in cells.zip(&widths) {
@@ -124,7 +129,12 @@ mod tests {
 
     #[test]
     fn durations_are_short() {
-        for (millis, text) in [(0, "0.0s"), (1_250, "1.2s"), (29_900, "29s"), (3_600_000, "1h")] {
+        for (millis, text) in [
+            (0, "0.0s"),
+            (1_250, "1.2s"),
+            (29_900, "29s"),
+            (3_600_000, "1h"),
+        ] {
             assert_eq!(duration(Duration::from_millis(millis)), text);
         }
     }

@@ -9,7 +9,9 @@ pub(crate) fn redacted(text: &str) -> String {
         clean.push_str("://");
         // An address ends where a quotation or a word does; a password may have anything else in it.
         let end = behind
-            .find(|character: char| character.is_whitespace() || matches!(character, '\'' | '"' | '`'))
+            .find(|character: char| {
+                character.is_whitespace() || matches!(character, '\'' | '"' | '`')
+            })
             .unwrap_or(behind.len());
         let (address, tail) = behind.split_at(end);
         match address.rsplit_once('@') {
@@ -39,9 +41,18 @@ mod tests {
         for (text, clean) in [
             ("nothing here", "nothing here"),
             ("mysql://u:secret@h/d", "mysql://u:***@h/d"),
-            ("'mysql://u:se:c@ret@h:3306/d' is wrong", "'mysql://u:***@h:3306/d' is wrong"),
-            ("mysql://u@h/d and mysql://h/d", "mysql://u@h/d and mysql://h/d"),
-            ("a mysql://u:p@h b mysql://v:q@i c", "a mysql://u:***@h b mysql://v:***@i c"),
+            (
+                "'mysql://u:se:c@ret@h:3306/d' is wrong",
+                "'mysql://u:***@h:3306/d' is wrong",
+            ),
+            (
+                "mysql://u@h/d and mysql://h/d",
+                "mysql://u@h/d and mysql://h/d",
+            ),
+            (
+                "a mysql://u:p@h b mysql://v:q@i c",
+                "a mysql://u:***@h b mysql://v:***@i c",
+            ),
             ("mysql://:p@h", "mysql://:***@h"),
         ] {
             assert_eq!(redacted(text), clean);

@@ -46,16 +46,28 @@ pub(crate) async fn counter(common: &Common, command: &Counter) -> Result<Code, 
     }
     match answer {
         Answer::Value(value) | Answer::Previous(value) => output::line(&value.to_string())?,
-        Answer::OutOfRange => eprintln!("tag-lock: {} would leave its range: nothing was changed", plain(name)),
-        Answer::Found(value) => eprintln!("tag-lock: {} is {value}: nothing was changed", plain(name)),
+        Answer::OutOfRange => eprintln!(
+            "tag-lock: {} would leave its range: nothing was changed",
+            plain(name)
+        ),
+        Answer::Found(value) => {
+            eprintln!("tag-lock: {} is {value}: nothing was changed", plain(name))
+        }
     }
     Ok(code)
 }
 
-async fn carry_out<'a>(client: &LockClient, command: &'a Counter) -> Result<(&'a str, Answer), Failure> {
+async fn carry_out<'a>(
+    client: &LockClient,
+    command: &'a Counter,
+) -> Result<(&'a str, Answer), Failure> {
     Ok(match command {
         Counter::Get { name } => (name, Answer::Value(client.counter(name).get().await?)),
-        Counter::Add { counter, delta, once } => {
+        Counter::Add {
+            counter,
+            delta,
+            once,
+        } => {
             let handle = handle(client, counter, Some(once));
             let value = match &once.id {
                 Some(id) => handle.add_once(id, *delta).await?,
@@ -63,26 +75,45 @@ async fn carry_out<'a>(client: &LockClient, command: &'a Counter) -> Result<(&'a
             };
             (&counter.name, Answer::Value(value))
         }
-        Counter::AddWithin { counter, delta, min, max, once } => {
+        Counter::AddWithin {
+            counter,
+            delta,
+            min,
+            max,
+            once,
+        } => {
             let handle = handle(client, counter, Some(once));
             let range: RangeInclusive<i64> = min.unwrap_or(i64::MIN)..=max.unwrap_or(i64::MAX);
             let value = match &once.id {
                 Some(id) => handle.add_once_within(id, *delta, range).await?,
                 None => handle.add_within(*delta, range).await?,
             };
-            (&counter.name, value.map_or(Answer::OutOfRange, Answer::Value))
+            (
+                &counter.name,
+                value.map_or(Answer::OutOfRange, Answer::Value),
+            )
         }
         Counter::Set { counter, value } => {
             let previous = handle(client, counter, None).set(*value).await?;
             (&counter.name, Answer::Previous(previous))
         }
-        Counter::CompareExchange { counter, expected, new } => {
-            let answer = handle(client, counter, None).compare_exchange(*expected, *new).await?;
-            (&counter.name, answer.map_or_else(Answer::Found, Answer::Previous))
+        Counter::CompareExchange {
+            counter,
+            expected,
+            new,
+        } => {
+            let answer = handle(client, counter, None)
+                .compare_exchange(*expected, *new)
+                .await?;
+            (
+                &counter.name,
+                answer.map_or_else(Answer::Found, Answer::Previous),
+            )
         }
-        Counter::Reset { counter } => {
-            (&counter.name, Answer::Previous(handle(client, counter, None).reset().await?))
-        }
+        Counter::Reset { counter } => (
+            &counter.name,
+            Answer::Previous(handle(client, counter, None).reset().await?),
+        ),
     })
 }
 

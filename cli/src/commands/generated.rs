@@ -19,7 +19,9 @@ pub(crate) fn completions(shell: Shell) -> Result<Code, Failure> {
 /// The manual page of the program; or that of each command, into a directory.
 pub(crate) fn man(into: Option<&Path>) -> Result<Code, Failure> {
     match into {
-        None => clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout().lock())?,
+        None => {
+            clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout().lock())?
+        }
         Some(directory) => clap_mangen::generate_to(Arguments::command(), directory)
             .map_err(|error| Failure::Other(format!("{}: {error}", directory.display())))?,
     }

@@ -21,7 +21,10 @@ pub(crate) async fn taken(client: &LockClient, prefix: &str) -> Result<Vec<LockI
         };
         after = Some(last.name.clone());
         let is_past = last.name.as_str() > prefix && !last.name.starts_with(prefix);
-        found.extend(page.into_iter().filter(|lock| lock.name.starts_with(prefix)));
+        found.extend(
+            page.into_iter()
+                .filter(|lock| lock.name.starts_with(prefix)),
+        );
         if is_past {
             return Ok(found);
         }
@@ -63,7 +66,17 @@ pub(crate) async fn list(common: &Common, prefix: &str) -> Result<Code, Failure>
     if rows.is_empty() {
         output::line("no lock is taken")?;
     } else {
-        output::table(&["NAME", "STATE", "HELD BY", "LEFT", "FENCING TOKEN", "DESCRIPTION"], &rows)?;
+        output::table(
+            &[
+                "NAME",
+                "STATE",
+                "HELD BY",
+                "LEFT",
+                "FENCING TOKEN",
+                "DESCRIPTION",
+            ],
+            &rows,
+        )?;
     }
     Ok(DONE)
 }
@@ -87,14 +100,28 @@ pub(crate) async fn inspect(common: &Common, name: &str) -> Result<Code, Failure
     let mut lines = vec![
         ("name", plain(&lock.name)),
         ("state", explained(lock.state).to_owned()),
-        (if is_free { "held last by" } else { "held by" }, plain(&lock.held_by)),
+        (
+            if is_free { "held last by" } else { "held by" },
+            plain(&lock.held_by),
+        ),
     ];
     if !lock.description.is_empty() {
         lines.push(("description", plain(&lock.description)));
     }
     if !is_free {
-        let left = format!("in {}, at {} by the server's clock", duration(lock.remaining), clock_time(lock.deadline));
-        lines.push((if lock.state == LockState::Held { "ends unless renewed" } else { "ends" }, left));
+        let left = format!(
+            "in {}, at {} by the server's clock",
+            duration(lock.remaining),
+            clock_time(lock.deadline)
+        );
+        lines.push((
+            if lock.state == LockState::Held {
+                "ends unless renewed"
+            } else {
+                "ends"
+            },
+            left,
+        ));
     }
     if lock.depth > 1 {
         lines.push(("levels", lock.depth.to_string()));
@@ -118,13 +145,21 @@ fn explained(state: LockState) -> &'static str {
 /// Frees a lock by force.
 pub(crate) async fn release(common: &Common, name: &str) -> Result<Code, Failure> {
     let client = common.client().await?;
-    let holder = client.inspect(name).await?.map(|lock| lock.held_by).unwrap_or_default();
+    let holder = client
+        .inspect(name)
+        .await?
+        .map(|lock| lock.held_by)
+        .unwrap_or_default();
     let released = client.force_release(name).await?;
     if common.json {
         let was_held_by = released.then_some(&holder);
         output::json(&json!({ "name": name, "released": released, "was_held_by": was_held_by }))?;
     } else if released {
-        output::line(&format!("{} is free; {} is told with its next renewal", plain(name), plain(&holder)))?;
+        output::line(&format!(
+            "{} is free; {} is told with its next renewal",
+            plain(name),
+            plain(&holder)
+        ))?;
     } else {
         output::line(&format!("{} was not taken", plain(name)))?;
     }
@@ -139,7 +174,10 @@ mod tests {
     fn a_list_begins_before_its_prefix() {
         assert_eq!(just_before(""), None);
         assert_eq!(just_before("job:").as_deref(), Some("job9\u{10ffff}"));
-        assert_eq!(just_before("\u{e000}").as_deref(), Some("\u{d7ff}\u{10ffff}"));
+        assert_eq!(
+            just_before("\u{e000}").as_deref(),
+            Some("\u{d7ff}\u{10ffff}")
+        );
         assert_eq!(just_before("a\0"), None);
         assert_eq!(just_before(&"x".repeat(255)), None);
     }

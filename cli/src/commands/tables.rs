@@ -25,7 +25,10 @@ pub(crate) async fn purge(common: &Common, older_than: Duration) -> Result<Code,
     if common.json {
         output::json(&json!({ "rows": purged.rows, "lanes": purged.lanes }))?;
     } else {
-        output::line(&format!("deleted {} rows, and {} of clients that are gone", purged.rows, purged.lanes))?;
+        output::line(&format!(
+            "deleted {} rows, and {} of clients that are gone",
+            purged.rows, purged.lanes
+        ))?;
     }
     Ok(DONE)
 }

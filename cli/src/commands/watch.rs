@@ -26,7 +26,13 @@ struct Seen {
 impl Seen {
     fn of(lock: &LockInfo) -> Self {
         // A free lock is free, whoever had it last.
-        let taken = |text: &str| if lock.state == LockState::Free { String::new() } else { text.to_owned() };
+        let taken = |text: &str| {
+            if lock.state == LockState::Free {
+                String::new()
+            } else {
+                text.to_owned()
+            }
+        };
         Self {
             state: lock.state,
             held_by: taken(&lock.held_by),

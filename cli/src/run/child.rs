@@ -35,8 +35,11 @@ impl Child {
             .env("TAG_LOCK_FENCING_TOKEN", token.to_string())
             .process_group(0)
             .spawn()?;
-        let group = process.id().and_then(|pid| Group::of(i32::try_from(pid).ok()?));
-        let group = group.ok_or_else(|| Failure::Other("the command has no process id".to_owned()))?;
+        let group = process
+            .id()
+            .and_then(|pid| Group::of(i32::try_from(pid).ok()?));
+        let group =
+            group.ok_or_else(|| Failure::Other("the command has no process id".to_owned()))?;
         Ok(Self { process, group })
     }
 
@@ -77,12 +80,17 @@ pub(super) fn this_program() -> Result<PathBuf, Failure> {
 
 /// Becomes COMMAND. If it comes back, it could not: the exit code says why.
 pub(super) fn become_command(mut arguments: impl Iterator<Item = OsString>) -> Code {
-    let parent = arguments.next().and_then(|pid| pid.to_str()?.parse().ok()).and_then(Pid::from_raw);
+    let parent = arguments
+        .next()
+        .and_then(|pid| pid.to_str()?.parse().ok())
+        .and_then(Pid::from_raw);
     let Some((parent, command)) = parent.zip(arguments.next()) else {
         return RUN_FAILED;
     };
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM)) {
+    if let Err(error) =
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+    {
         eprintln!("tag-lock: the command could not be tied to this program: {error}");
         return RUN_FAILED;
     }
@@ -96,11 +104,18 @@ pub(super) fn become_command(mut arguments: impl Iterator<Item = OsString>) -> C
 
 fn failed(command: &OsStr, error: &std::io::Error) -> Code {
     eprintln!("tag-lock: {} cannot be run: {error}", command.display());
-    if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE }
+    if error.kind() == ErrorKind::NotFound {
+        NOT_FOUND
+    } else {
+        CANNOT_EXECUTE
+    }
 }
 
 /// The exit code that tells how a process ended, as a shell's would.
 pub(super) fn exit_code(status: ExitStatus) -> Code {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| Code::try_from(code).ok()).unwrap_or(Code::MAX)
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| Code::try_from(code).ok())
+        .unwrap_or(Code::MAX)
 }

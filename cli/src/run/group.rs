@@ -15,7 +15,9 @@ pub(super) struct Group(Pid);
 impl Group {
     pub(super) fn of(leader: i32) -> Option<Self> {
         // 1 would be everybody, by kill(2).
-        Pid::from_raw(leader).filter(|pid| pid.as_raw_nonzero().get() > 1).map(Self)
+        Pid::from_raw(leader)
+            .filter(|pid| pid.as_raw_nonzero().get() > 1)
+            .map(Self)
     }
 
     pub(super) fn pid(self) -> Pid {

@@ -87,7 +87,10 @@ pub(crate) async fn run(common: &Common, run: &Run) -> Result<Code, Failure> {
         }
         Err(error) if !is_lost => {
             let failure = Failure::from(error);
-            eprintln!("tag-lock: the lock {:?} may stay taken until its lease ends: {failure}", run.name);
+            eprintln!(
+                "tag-lock: the lock {:?} may stay taken until its lease ends: {failure}",
+                run.name
+            );
             result
         }
         _ => result,
@@ -100,7 +103,12 @@ async fn take(common: &Common, run: &Run) -> Result<(LockClient, Option<LockGuar
     let description = run.description.clone().unwrap_or_else(|| {
         let program = run.command.first().map(Path::new).and_then(Path::file_name);
         // Not its arguments: they may have secrets in them.
-        program.unwrap_or_default().to_string_lossy().chars().take(255).collect()
+        program
+            .unwrap_or_default()
+            .to_string_lossy()
+            .chars()
+            .take(255)
+            .collect()
     });
     let mut request = client.lock(&run.name).ttl(run.ttl).description(description);
     if let Some(least) = run.hold_at_least {
@@ -160,7 +168,10 @@ async fn under(run: &Run, guard: &LockGuard, signals: &mut Signals) -> Result<En
         End::Lost => End::Lost,
     };
     if matches!(end, End::Lost) {
-        eprintln!("tag-lock: the lock {:?} was lost: the command is ended", guard.name());
+        eprintln!(
+            "tag-lock: the lock {:?} was lost: the command is ended",
+            guard.name()
+        );
         child.end(run.grace).await;
         watchman.dismiss().await;
     }

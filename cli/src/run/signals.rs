@@ -7,7 +7,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::{Code, Failure};
 
-const PASSED_ON: [Passed; 3] = [Passed(Signal::INT), Passed(Signal::TERM), Passed(Signal::HUP)];
+const PASSED_ON: [Passed; 3] = [
+    Passed(Signal::INT),
+    Passed(Signal::TERM),
+    Passed(Signal::HUP),
+];
 
 /// A signal that came.
 #[derive(Clone, Copy, Debug)]
@@ -60,5 +64,6 @@ impl Signals {
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or_default()
 }

@@ -19,7 +19,10 @@ impl Terminal {
     /// Gives COMMAND's group the terminal, if this program's group has it.
     pub(super) fn lend(group: Group) -> Self {
         let own = getpgrp();
-        if !std::io::stdin().is_terminal() || tcgetpgrp(stdin()) != Ok(own) || tcsetpgrp(stdin(), group.pid()).is_err() {
+        if !std::io::stdin().is_terminal()
+            || tcgetpgrp(stdin()) != Ok(own)
+            || tcsetpgrp(stdin(), group.pid()).is_err()
+        {
             return Self(None);
         }
         // It may have read before it had it.

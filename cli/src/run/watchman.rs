@@ -70,7 +70,9 @@ impl Watchman {
     pub(super) async fn dismiss(&mut self) -> Watched {
         self.write(DISMISSED);
         self.pipe = None;
-        tokio::time::timeout(LEAVING, self.ended()).await.unwrap_or(Watched::Gone)
+        tokio::time::timeout(LEAVING, self.ended())
+            .await
+            .unwrap_or(Watched::Gone)
     }
 
     /// Waits until it is gone. It can be dropped and called again.

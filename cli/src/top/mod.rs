@@ -1,5 +1,11 @@
 //! Live.
-use std::time::Duration;
 use crate::args::Common;
 use crate::exit::{Code, Failure};
-pub(crate) async fn top(_common: &Common, _prefix: &str, _every: Duration) -> Result<Code, Failure> { Ok(0) }
+use std::time::Duration;
+pub(crate) async fn top(
+    _common: &Common,
+    _prefix: &str,
+    _every: Duration,
+) -> Result<Code, Failure> {
+    Ok(0)
+}

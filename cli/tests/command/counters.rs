@@ -1,1 +1,161 @@
-//! later
+//! `counter …`: what it prints, for people and for programs, and its exit codes.
+
+use serde_json::{Value, json};
+
+use crate::rig::{Ran, run};
+use crate::support::TestDatabase;
+
+fn counter(database: &TestDatabase, arguments: &[&str]) -> Ran {
+    run(database, &[&["counter"], arguments].concat())
+}
+
+fn document(database: &TestDatabase, arguments: &[&str]) -> (i32, Value) {
+    let ran = counter(database, &[&["--json"], arguments].concat());
+    (ran.code, ran.json())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_count() {
+    let database = TestDatabase::new().await;
+    for (arguments, code, out) in [
+        (&["get", "n"][..], 0, "0\n"),
+        (&["add", "n"], 0, "1\n"),
+        (&["add", "n", "41"], 0, "42\n"),
+        (&["add", "n", "-2"], 0, "40\n"),
+        (&["set", "n", "-7"], 0, "40\n"),
+        (&["get", "n"], 0, "-7\n"),
+        (&["add-within", "n", "-3", "--min", "-10"], 0, "-10\n"),
+        (&["add-within", "n", "-1", "--min", "-10"], 3, ""),
+        (
+            &["add-within", "n", "5", "--min", "-10", "--max", "-6"],
+            3,
+            "",
+        ),
+        (&["compare-exchange", "n", "-10", "100"], 0, "-10\n"),
+        (&["compare-exchange", "n", "-10", "200"], 3, ""),
+        (&["reset", "n"], 0, "100\n"),
+        (&["get", "n"], 0, "0\n"),
+        (&["add", "n", "--window", "1h"], 0, "1\n"),
+    ] {
+        let ran = counter(&database, arguments);
+        assert_eq!(
+            (ran.code, ran.out.as_str()),
+            (code, out),
+            "{arguments:?}: {ran:?}"
+        );
+        assert_eq!(ran.err.is_empty(), code == 0, "{arguments:?}: {ran:?}");
+    }
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_count_for_programs() {
+    let database = TestDatabase::new().await;
+    for (arguments, code, expected) in [
+        (
+            &["add", "n", "5"][..],
+            0,
+            json!({ "name": "n", "done": true, "value": 5 }),
+        ),
+        (
+            &["get", "n"],
+            0,
+            json!({ "name": "n", "done": true, "value": 5 }),
+        ),
+        (
+            &["add-within", "n", "1", "--max", "5"],
+            3,
+            json!({ "name": "n", "done": false }),
+        ),
+        (
+            &["set", "n", "9"],
+            0,
+            json!({ "name": "n", "done": true, "previous": 5 }),
+        ),
+        (
+            &["compare-exchange", "n", "1", "2"],
+            3,
+            json!({ "name": "n", "done": false, "found": 9 }),
+        ),
+        (
+            &["compare-exchange", "n", "9", "2"],
+            0,
+            json!({ "name": "n", "done": true, "previous": 9 }),
+        ),
+    ] {
+        assert_eq!(
+            document(&database, arguments),
+            (code, expected),
+            "{arguments:?}"
+        );
+    }
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_with_an_id_happens_once() {
+    let database = TestDatabase::new().await;
+    for _ in 0..3 {
+        let ran = counter(&database, &["add", "ticket", "--once", "order 42"]);
+        assert_eq!((ran.code, ran.out.as_str()), (0, "1\n"));
+    }
+    let other = counter(&database, &["add", "ticket", "2", "--once", "order 42"]);
+    assert!(
+        other.code == 1 && other.err.contains("stands for another operation"),
+        "{other:?}"
+    );
+    let within = [
+        "add-within",
+        "stock",
+        "-1",
+        "--min",
+        "0",
+        "--once",
+        "click 1",
+        "--retention",
+        "1h",
+    ];
+    assert_eq!(counter(&database, &within).code, 3);
+    assert_eq!(counter(&database, &["set", "stock", "5"]).code, 0);
+    // It was refused, and stays so.
+    assert_eq!(counter(&database, &within).code, 3);
+    assert_eq!(counter(&database, &["get", "stock"]).out, "5\n");
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_is_an_error() {
+    let database = TestDatabase::new().await;
+    assert_eq!(
+        counter(&database, &["set", "n", "9223372036854775807"]).code,
+        0
+    );
+    let over = counter(&database, &["add", "n"]);
+    assert!(
+        over.code == 1 && over.err.contains("leaves the 64-bit range"),
+        "{over:?}"
+    );
+    let told = counter(&database, &["--json", "add", "n"]);
+    let error: Value = serde_json::from_str(&told.err).unwrap();
+    assert!(
+        error["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("64-bit"),
+        "{told:?}"
+    );
+    assert_eq!((told.code, told.out.as_str()), (1, ""));
+    let empty = counter(
+        &database,
+        &["add-within", "n", "1", "--min", "5", "--max", "4"],
+    );
+    assert_eq!(empty.code, 1, "{empty:?}");
+    for arguments in [
+        &["add", "n", "x"][..],
+        &["add-within", "n", "1"],
+        &["add", "n", "--retention", "1h"],
+    ] {
+        assert_eq!(counter(&database, arguments).code, 2, "{arguments:?}");
+    }
+    database.remove().await;
+}

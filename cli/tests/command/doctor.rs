@@ -1,1 +1,228 @@
-//! later
+//! `doctor`: a server that is fit, and what it says of one that is not.
+
+use serde_json::Value;
+
+use crate::account::Account;
+use crate::rig::{Ran, ran, run, tag_lock};
+use crate::support::{TestDatabase, connect, is_mariadb, run as sql, server_url};
+
+fn level<'r>(report: &'r Value, check: &str) -> Option<&'r str> {
+    finding(report, check)?["level"].as_str()
+}
+
+fn finding<'r>(report: &'r Value, check: &str) -> Option<&'r Value> {
+    report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|finding| finding["check"] == check)
+}
+
+/// What is wrong, by name.
+fn problems(report: &Value) -> Vec<&str> {
+    let findings = report["findings"].as_array().unwrap().iter();
+    findings
+        .filter(|finding| finding["level"] == "problem")
+        .map(|finding| finding["check"].as_str().unwrap())
+        .collect()
+}
+
+/// The settings are the whole server's: one test after the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_fit_until_its_settings_are_not() {
+    let database = TestDatabase::new().await;
+    let healthy = run(&database, &["doctor", "--json"]);
+    let report = healthy.json();
+    assert_eq!(
+        (healthy.code, problems(&report)),
+        (0, Vec::new()),
+        "{report:#}"
+    );
+    assert_eq!(report["fit"], true);
+    for check in [
+        "version",
+        "writable",
+        "packets",
+        "proxies",
+        "clock",
+        "redo_log",
+        "binary_log",
+        "binlog_format",
+        "migrated",
+        "engine",
+        "privileges",
+        "may_purge",
+        "unused_rows",
+        "connections",
+    ] {
+        assert_eq!(level(&report, check), Some("ok"), "{check}: {report:#}");
+    }
+    let people = run(&database, &["doctor"]);
+    assert!(
+        people.code == 0 && people.out.ends_with("the server is fit\n"),
+        "{people:?}"
+    );
+
+    let mut connection = connect(&server_url()).await;
+    let settings = [
+        "innodb_flush_log_at_trx_commit=2",
+        "sync_binlog=100",
+        "max_allowed_packet=65536",
+    ];
+    for setting in settings {
+        sql(&mut connection, &format!("SET GLOBAL {setting}")).await;
+    }
+    let sick = run(&database, &["doctor", "--json"]);
+    let told = run(&database, &["doctor"]);
+    for setting in [
+        "innodb_flush_log_at_trx_commit=1",
+        "sync_binlog=1",
+        "max_allowed_packet=16777216",
+    ] {
+        sql(&mut connection, &format!("SET GLOBAL {setting}")).await;
+    }
+    let report = sick.json();
+    assert_eq!(
+        (sick.code, problems(&report)),
+        (1, vec!["redo_log", "binary_log"]),
+        "{report:#}"
+    );
+    assert_eq!(
+        (&report["fit"], level(&report, "packets")),
+        (&false.into(), Some("note"))
+    );
+    assert!(
+        finding(&report, "redo_log").unwrap()["do"]
+            .as_str()
+            .unwrap()
+            .contains("SET GLOBAL")
+    );
+    assert!(
+        told.code == 1 && told.out.contains("PROBLEM  redo_log"),
+        "{told:?}"
+    );
+    assert!(
+        told.out.ends_with("the server is not fit: 2 problems\n"),
+        "{told:?}"
+    );
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_tables_are_a_problem() {
+    let database = TestDatabase::empty().await;
+    let before = run(&database, &["doctor", "--json"]);
+    assert!(
+        before.code == 1 && problems(&before.json()).contains(&"migrated"),
+        "{before:?}"
+    );
+    assert_eq!(run(&database, &["migrate"]).code, 0);
+    assert_eq!(
+        level(&run(&database, &["doctor", "--json"]).json(), "migrated"),
+        Some("ok")
+    );
+    // Of another version.
+    let mut connection = database.connection().await;
+    sql(
+        &mut connection,
+        "ALTER TABLE t_tag_lock DROP COLUMN held_by",
+    )
+    .await;
+    assert!(problems(&run(&database, &["doctor", "--json"]).json()).contains(&"migrated"));
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_without_privileges_is_a_problem() {
+    let database = TestDatabase::new().await;
+    let account = Account::new("").await;
+    let url = server_url();
+    let (_, host) = url.rsplit_once('@').unwrap();
+    let (host, _) = host.rsplit_once('/').unwrap();
+    let url = format!(
+        "mysql://{}:{}@{host}/{}",
+        account.name, account.password, database.name
+    );
+    let doctor = || -> Ran { ran(tag_lock(&url).args(["doctor", "--json"])) };
+    let none = doctor();
+    assert!(
+        none.code == 1 && none.err.contains("access denied"),
+        "{none:?}"
+    );
+    account.grant("SELECT", &database).await;
+    let report = doctor().json();
+    assert!(problems(&report).contains(&"privileges"), "{report:#}");
+    let grants = finding(&report, "privileges").unwrap()["do"]
+        .as_str()
+        .unwrap();
+    assert!(
+        grants.contains(&format!(
+            "GRANT INSERT, UPDATE ON {}.t_tag_lock TO",
+            database.name
+        )),
+        "{grants}"
+    );
+    assert_eq!(level(&report, "may_purge"), Some("note"));
+    // What docs/operations.md names for an application is enough.
+    let mut connection = connect(&server_url()).await;
+    for table in ["t_tag_lock", "t_tag_lock_lane"] {
+        let grant = format!(
+            "GRANT SELECT, INSERT, UPDATE ON {}.{table} TO '{}'@'%'",
+            database.name, account.name
+        );
+        sql(&mut connection, &grant).await;
+    }
+    let report = doctor().json();
+    assert!(!problems(&report).contains(&"privileges"), "{report:#}");
+    assert_eq!(level(&report, "may_purge"), Some("note"));
+    account.remove().await;
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_with_few_connections_is_told() {
+    let database = TestDatabase::new().await;
+    let account = Account::limited(4).await;
+    account.grant("ALL", &database).await;
+    let url = database.url.replace("mysql://", "");
+    let (_, host) = url.rsplit_once('@').unwrap();
+    let url = format!("mysql://{}:{}@{host}", account.name, account.password);
+    let report = ran(tag_lock(&url).args(["doctor", "--json"])).json();
+    assert_eq!(level(&report, "connections"), Some("note"), "{report:#}");
+    account.remove().await;
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_nobody_needs_are_counted() {
+    let database = TestDatabase::new().await;
+    assert_eq!(run(&database, &["run", "job", "--", "true"]).code, 0);
+    assert_eq!(run(&database, &["counter", "add", "n"]).code, 0);
+    let mut connection = database.connection().await;
+    sql(
+        &mut connection,
+        "UPDATE t_tag_lock SET modify_time=modify_time-INTERVAL 2 DAY WHERE kind>0",
+    )
+    .await;
+    let report = run(&database, &["doctor", "--json", "--older-than", "1d"]).json();
+    let found = finding(&report, "unused_rows").unwrap()["what"]
+        .as_str()
+        .unwrap();
+    assert!(found.contains("would take 1 rows"), "{found}");
+    // It is what `purge` takes.
+    assert_eq!(
+        run(&database, &["purge", "--older-than", "1d", "--json"]).json()["rows"],
+        1
+    );
+    drop(connection);
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshots_are_told_where_there_are_any() {
+    let database = TestDatabase::new().await;
+    let report = run(&database, &["doctor", "--json"]).json();
+    let is_there = level(&report, "snapshots").is_some();
+    assert!(is_mariadb() || !is_there, "{report:#}");
+    database.remove().await;
+}

@@ -6,6 +6,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "../../../tests/support/account.rs"]
+mod account;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 

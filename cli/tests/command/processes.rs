@@ -10,7 +10,9 @@ use crate::rig::{Ran, until, until_true};
 pub(crate) fn lives(pid: i32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         // The name before the state may have anything in it.
-        Ok(stat) => stat.rsplit_once(')').is_some_and(|(_, behind)| !behind.trim_start().starts_with(['Z', 'X'])),
+        Ok(stat) => stat
+            .rsplit_once(')')
+            .is_some_and(|(_, behind)| !behind.trim_start().starts_with(['Z', 'X'])),
         Err(_) => false,
     }
 }
@@ -26,13 +28,22 @@ pub(crate) fn send(pid: i32, signal: Signal) {
 /// The watchman that a `tag-lock run` started.
 pub(crate) fn watchman_of(program: i32) -> i32 {
     until("a watchman", || {
-        std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
-            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-            let parent: i32 = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
-            let arguments = std::fs::read_to_string(entry.path().join("cmdline")).ok()?;
-            (parent == program && arguments.contains("--tag-lock-watch")).then_some(pid)
-        })
+        std::fs::read_dir("/proc")
+            .ok()?
+            .flatten()
+            .find_map(|entry| {
+                let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+                let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+                let parent: i32 = stat
+                    .rsplit_once(')')?
+                    .1
+                    .split_whitespace()
+                    .nth(1)?
+                    .parse()
+                    .ok()?;
+                let arguments = std::fs::read_to_string(entry.path().join("cmdline")).ok()?;
+                (parent == program && arguments.contains("--tag-lock-watch")).then_some(pid)
+            })
     })
 }
 
@@ -41,7 +52,13 @@ pub(crate) struct Running(Option<Child>);
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
-        Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts")))
+        Self(Some(
+            command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("starts"),
+        ))
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -55,7 +72,12 @@ impl Running {
 
     /// Waits for its end.
     pub(crate) fn ended(mut self) -> Ran {
-        let output = self.0.take().expect("it runs").wait_with_output().expect("waits");
+        let output = self
+            .0
+            .take()
+            .expect("it runs")
+            .wait_with_output()
+            .expect("waits");
         Ran {
             code: output.status.code().unwrap_or(-1),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),

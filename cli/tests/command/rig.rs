@@ -61,7 +61,8 @@ pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{:016x}", rand::random::<u64>()));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("cli-{:016x}", rand::random::<u64>()));
         std::fs::create_dir_all(&path).expect("makes a directory");
         Self(path)
     }
@@ -72,9 +73,11 @@ impl Scratch {
 
     /// What stands in a file, once it has a whole line.
     pub(crate) fn line(&self, file: &str) -> String {
-        until(&format!("a line in {file}"), || self.read(file).filter(|text| text.ends_with('\n')))
-            .trim_end()
-            .to_owned()
+        until(&format!("a line in {file}"), || {
+            self.read(file).filter(|text| text.ends_with('\n'))
+        })
+        .trim_end()
+        .to_owned()
     }
 
     pub(crate) fn read(&self, file: &str) -> Option<String> {
@@ -114,7 +117,13 @@ pub(crate) fn until_true(what: &str, mut look: impl FnMut() -> bool) {
 pub(crate) async fn until_lock(database: &TestDatabase, name: &str, state: LockState) {
     let client = database.client().await;
     let start = Instant::now();
-    while client.inspect(name).await.expect("inspects").map(|lock| lock.state) != Some(state) {
+    while client
+        .inspect(name)
+        .await
+        .expect("inspects")
+        .map(|lock| lock.state)
+        != Some(state)
+    {
         assert!(start.elapsed() < PATIENCE, "never {state:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -1,7 +1,7 @@
 //! `run`: what COMMAND gets, what comes back, and that only one runs.
 
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use tag_lock::LockState;
 
@@ -12,12 +12,21 @@ use crate::support::TestDatabase;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_exit_code_is_the_commands() {
     let database = TestDatabase::new().await;
-    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143)] {
+    for (script, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("exit 255", 255),
+        ("kill -9 $$", 137),
+        ("kill -TERM $$", 143),
+    ] {
         let ran = run(&database, &["run", "job", "--", "sh", "-c", script]);
         assert_eq!((ran.code, ran.err.as_str()), (code, ""), "{script}");
     }
     let missing = run(&database, &["run", "job", "--", "/nowhere/to/be/found"]);
-    assert!(missing.code == 127 && missing.err.contains("cannot be run"), "{missing:?}");
+    assert!(
+        missing.code == 127 && missing.err.contains("cannot be run"),
+        "{missing:?}"
+    );
     let directory = run(&database, &["run", "job", "--", "/tmp"]);
     assert_eq!(directory.code, 126, "{directory:?}");
     until_lock(&database, "job", LockState::Free).await;
@@ -31,7 +40,10 @@ async fn the_command_is_told_the_lock_and_its_token() {
     let script = r#"printf '%s %s %s\n' "$TAG_LOCK_NAME" "$TAG_LOCK_FENCING_TOKEN" "$1""#;
     let mut last = 0;
     for _ in 0..2 {
-        let ran = run(&database, &["run", "a job", "--", "sh", "-c", script, "sh", "it's $HOME"]);
+        let ran = run(
+            &database,
+            &["run", "a job", "--", "sh", "-c", script, "sh", "it's $HOME"],
+        );
         assert_eq!(ran.code, 0, "{ran:?}");
         let words = ran.out.strip_prefix("a job ").expect("the name");
         let (token, argument) = words.trim_end().split_once(' ').expect("the token");
@@ -40,8 +52,15 @@ async fn the_command_is_told_the_lock_and_its_token() {
         assert!(token > last);
         last = token;
     }
-    let lock = client.inspect("a job").await.unwrap().expect("it was taken");
-    assert_eq!((lock.state, lock.description.as_str()), (LockState::Free, "sh"));
+    let lock = client
+        .inspect("a job")
+        .await
+        .unwrap()
+        .expect("it was taken");
+    assert_eq!(
+        (lock.state, lock.description.as_str()),
+        (LockState::Free, "sh")
+    );
     assert!(lock.fencing_token >= last);
     database.remove().await;
 }
@@ -51,16 +70,27 @@ async fn the_command_begins_as_others_do() {
     let database = TestDatabase::new().await;
     // No signal is ignored or held off, and what is written goes where it would go without the lock.
     let script = "grep -E '^Sig(Blk|Ign):' /proc/self/status; cat";
-    let mut child = tag_lock(&database.url)
-        .args(["run", "job", "--", "sh", "-c", script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(b"passed on\n").unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(text, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\npassed on\n");
+    let printed = |command: &mut Command| {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(b"passed on\n")
+            .unwrap();
+        let output = child.wait_with_output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let usual = printed(Command::new("sh").args(["-c", script]));
+    assert!(usual.ends_with("passed on\n"), "{usual}");
+    assert_eq!(
+        printed(tag_lock(&database.url).args(["run", "job", "--", "sh", "-c", script])),
+        usual
+    );
     database.remove().await;
 }
 
@@ -79,12 +109,19 @@ async fn a_lock_that_is_taken_is_a_conflict() {
     ] {
         let ran = run(&database, &[&["run", "job"], options, &touch].concat());
         assert_eq!(ran.code, code, "{ran:?}");
-        assert!(ran.err.starts_with("tag-lock: ") && ran.err.contains("\"job\""), "{ran:?}");
+        assert!(
+            ran.err.starts_with("tag-lock: ") && ran.err.contains("\"job\""),
+            "{ran:?}"
+        );
         assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
     }
     assert!(!ran_at.exists());
     // One that waits gets it.
-    let waiting = Running::start(tag_lock(&database.url).args(["run", "job", "--wait", "2m"]).args(touch));
+    let waiting = Running::start(
+        tag_lock(&database.url)
+            .args(["run", "job", "--wait", "2m"])
+            .args(touch),
+    );
     guard.release().await.unwrap();
     assert_eq!(waiting.ended().code, 0);
     assert!(ran_at.exists());
@@ -102,7 +139,11 @@ async fn two_commands_never_run_at_once() {
     let runs: Vec<Running> = (0..RUNS)
         .map(|_| {
             let mut command = tag_lock(&database.url);
-            Running::start(command.args(["run", "job", "--", "sh", "-c", script]).current_dir(scratch.path()))
+            Running::start(
+                command
+                    .args(["run", "job", "--", "sh", "-c", script])
+                    .current_dir(scratch.path()),
+            )
         })
         .collect();
     for run in runs {
@@ -117,10 +158,34 @@ async fn two_commands_never_run_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_stays_taken_for_its_minimum() {
     let database = TestDatabase::new().await;
-    let first = run(&database, &["run", "nightly", "--no-wait", "--hold-at-least", "1h", "--", "echo", "ran"]);
+    let first = run(
+        &database,
+        &[
+            "run",
+            "nightly",
+            "--no-wait",
+            "--hold-at-least",
+            "1h",
+            "--",
+            "echo",
+            "ran",
+        ],
+    );
     assert_eq!((first.code, first.out.as_str()), (0, "ran\n"));
     until_lock(&database, "nightly", LockState::Kept).await;
-    let second = run(&database, &["run", "nightly", "--no-wait", "--hold-at-least", "1h", "--", "echo", "ran"]);
+    let second = run(
+        &database,
+        &[
+            "run",
+            "nightly",
+            "--no-wait",
+            "--hold-at-least",
+            "1h",
+            "--",
+            "echo",
+            "ran",
+        ],
+    );
     assert_eq!((second.code, second.out.as_str()), (75, ""));
     database.remove().await;
 }
@@ -130,14 +195,27 @@ async fn what_is_wrong_is_said_before_anything_runs() {
     let database = TestDatabase::empty().await;
     let ran_first = run(&database, &["run", "job", "--", "echo", "ran"]);
     assert_eq!((ran_first.code, ran_first.out.as_str()), (125, ""));
-    assert!(ran_first.err.contains("run `tag-lock migrate` once"), "{ran_first:?}");
+    assert!(
+        ran_first.err.contains("run `tag-lock migrate` once"),
+        "{ran_first:?}"
+    );
     let away = ran(tag_lock("mysql://u@127.0.0.1:1/d").args(["run", "job", "--", "echo", "ran"]));
     assert_eq!((away.code, away.out.as_str()), (125, ""));
     assert!(away.err.contains("cannot be reached"), "{away:?}");
-    for arguments in [&["run", "job"][..], &["run", "job", "--wait", "1s", "--no-wait", "--", "true"], &["run", "--", "true"]] {
+    for arguments in [
+        &["run", "job"][..],
+        &["run", "job", "--wait", "1s", "--no-wait", "--", "true"],
+        &["run", "--", "true"],
+    ] {
         assert_eq!(run(&database, arguments).code, 2, "{arguments:?}");
     }
-    let short = run(&database, &["run", "job", "--ttl", "1ms", "--", "echo", "ran"]);
-    assert!(short.code == 125 && short.err.contains("at least 50ms"), "{short:?}");
+    let short = run(
+        &database,
+        &["run", "job", "--ttl", "1ms", "--", "echo", "ran"],
+    );
+    assert!(
+        short.code == 125 && short.err.contains("at least 50ms"),
+        "{short:?}"
+    );
     database.remove().await;
 }

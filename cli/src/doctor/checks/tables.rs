@@ -1,0 +1,257 @@
+//! The tables: whether they are there, whose they are, and what lies in them unused.
+
+use super::super::Finding;
+use super::super::facts::{Facts, TABLES, Tables};
+use crate::output::duration;
+
+/// So many rows that nobody needs are worth a word.
+const MANY: u64 = 100_000;
+/// What an application's account needs.
+const NEEDED: [&str; 3] = ["SELECT", "INSERT", "UPDATE"];
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut findings = vec![migrated(facts)];
+    if facts.tables != Tables::NotMigrated {
+        findings.extend([engine(facts), privileges(facts), deleting(facts)]);
+    }
+    findings.extend(unused(facts));
+    findings
+}
+
+fn migrated(facts: &Facts) -> Finding {
+    const CHECK: &str = "migrated";
+    match facts.tables {
+        Tables::Ready => Finding::ok(CHECK, "the tables are there"),
+        Tables::Hidden => Finding::note(
+            CHECK,
+            "the account may not read the tables",
+            "whether they are there, and of this version, cannot be seen",
+            "grant what the finding `privileges` names, and look again",
+        ),
+        Tables::NotMigrated => Finding::problem(
+            CHECK,
+            format!(
+                "the tables are missing in {}, or of another version",
+                facts.database
+            ),
+            "no lock can be taken",
+            format!(
+                "run `tag-lock migrate` with an account that may: GRANT CREATE, SELECT, INSERT, UPDATE, DELETE ON \
+                 {0}.t_tag_lock, the same on {0}.t_tag_lock_lane and {0}.t_tag_lock_migrations",
+                facts.database
+            ),
+        ),
+    }
+}
+
+fn engine(facts: &Facts) -> Finding {
+    const CHECK: &str = "engine";
+    match facts
+        .engines
+        .iter()
+        .find(|(_, engine)| !engine.eq_ignore_ascii_case("InnoDB"))
+    {
+        Some((table, engine)) => Finding::problem(
+            CHECK,
+            format!("{table} is of the engine {engine}"),
+            "without transactions and row locks nothing that the library promises holds",
+            format!(
+                "ALTER TABLE {}.{table} ENGINE=InnoDB, while nobody uses it",
+                facts.database
+            ),
+        ),
+        None => Finding::ok(CHECK, "the tables are InnoDB's"),
+    }
+}
+
+fn privileges(facts: &Facts) -> Finding {
+    const CHECK: &str = "privileges";
+    let (missing, grants) = lacking(facts, &NEEDED);
+    if missing.is_empty() {
+        return Finding::ok(CHECK, "the account may SELECT, INSERT and UPDATE");
+    }
+    Finding::problem(
+        CHECK,
+        format!("the account may not {missing}"),
+        "locks and counters cannot be used without",
+        grants,
+    )
+}
+
+fn deleting(facts: &Facts) -> Finding {
+    const CHECK: &str = "may_purge";
+    let (missing, grants) = lacking(facts, &["DELETE"]);
+    if missing.is_empty() {
+        return Finding::ok(CHECK, "the account may DELETE, which `purge` needs");
+    }
+    Finding::note(
+        CHECK,
+        format!("the account may not {missing}"),
+        "only `purge` needs that",
+        grants,
+    )
+}
+
+/// Which of these privileges are missing, and the statements that give them.
+fn lacking(facts: &Facts, privileges: &[&str]) -> (String, String) {
+    let (mut missing, mut grants) = (Vec::new(), Vec::new());
+    for table in TABLES {
+        let of_table = facts
+            .denied
+            .iter()
+            .filter(|(at, what)| *at == table && privileges.contains(what));
+        let of_table: Vec<&str> = of_table.map(|(_, what)| *what).collect();
+        if !of_table.is_empty() {
+            let of_table = of_table.join(", ");
+            missing.push(format!("{of_table} on {table}"));
+            grants.push(format!(
+                "GRANT {of_table} ON {}.{table} TO …",
+                facts.database
+            ));
+        }
+    }
+    (missing.join(", nor "), grants.join("; "))
+}
+
+fn unused(facts: &Facts) -> Option<Finding> {
+    const CHECK: &str = "unused_rows";
+    let age = duration(facts.older_than);
+    if facts.tables != Tables::Ready {
+        return None;
+    }
+    Some(match facts.purgeable {
+        Some(rows) if rows >= MANY => Finding::note(
+            CHECK,
+            format!("{rows} rows that nothing changed for {age}"),
+            "they cost space, and the time of those who list locks",
+            format!(
+                "run `tag-lock purge --older-than {}`, or build a client with purge_after",
+                age.replace(' ', "")
+            ),
+        ),
+        Some(rows) => Finding::ok(
+            CHECK,
+            format!("`purge` would take {rows} rows that nothing changed for {age}"),
+        ),
+        None => Finding::note(
+            CHECK,
+            "the rows could not be counted within ten seconds",
+            "there may be millions that nobody needs",
+            "run `tag-lock purge` with the age from which rows may go",
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Level::{Note, Ok, Problem};
+    use super::super::tests::{expect, facts};
+    use super::*;
+
+    #[test]
+    fn missing_tables_are_told() {
+        let facts = Facts {
+            tables: Tables::NotMigrated,
+            purgeable: None,
+            ..facts(&[])
+        };
+        expect(&facts, "migrated", Problem, "missing in shop");
+        assert!(
+            findings(&facts)[0]
+                .advice
+                .contains("shop.t_tag_lock_migrations")
+        );
+        assert_eq!(findings(&facts).len(), 1);
+    }
+
+    #[test]
+    fn another_engine_is_told() {
+        let mut facts = facts(&[]);
+        facts
+            .engines
+            .insert("t_tag_lock".to_owned(), "MyISAM".to_owned());
+        expect(
+            &facts,
+            "engine",
+            Problem,
+            "t_tag_lock is of the engine MyISAM",
+        );
+    }
+
+    #[test]
+    fn missing_privileges_are_told() {
+        let denied = vec![
+            ("t_tag_lock", "INSERT"),
+            ("t_tag_lock", "UPDATE"),
+            ("t_tag_lock_lane", "UPDATE"),
+        ];
+        let facts = Facts {
+            denied,
+            ..facts(&[])
+        };
+        expect(
+            &facts,
+            "privileges",
+            Problem,
+            "may not INSERT, UPDATE on t_tag_lock, nor UPDATE on t_tag_lock_lane",
+        );
+        expect(&facts, "may_purge", Ok, "may DELETE");
+        let grants = privileges(&facts).advice;
+        assert_eq!(
+            grants,
+            "GRANT INSERT, UPDATE ON shop.t_tag_lock TO …; GRANT UPDATE ON shop.t_tag_lock_lane TO …"
+        );
+    }
+
+    #[test]
+    fn an_account_that_may_not_purge_is_told() {
+        let facts = Facts {
+            denied: vec![("t_tag_lock", "DELETE")],
+            ..facts(&[])
+        };
+        expect(&facts, "may_purge", Note, "DELETE on t_tag_lock");
+        expect(&facts, "privileges", Ok, "");
+    }
+
+    #[test]
+    fn tables_that_cannot_be_read_are_told() {
+        let facts = Facts {
+            tables: Tables::Hidden,
+            denied: vec![("t_tag_lock", "SELECT")],
+            ..facts(&[])
+        };
+        expect(&facts, "migrated", Note, "may not read");
+        expect(&facts, "privileges", Problem, "SELECT on t_tag_lock");
+    }
+
+    #[test]
+    fn rows_that_nobody_needs_are_told() {
+        expect(
+            &Facts {
+                purgeable: Some(99_999),
+                ..facts(&[])
+            },
+            "unused_rows",
+            Ok,
+            "99999",
+        );
+        expect(
+            &Facts {
+                purgeable: Some(100_000),
+                ..facts(&[])
+            },
+            "unused_rows",
+            Note,
+            "for 30days",
+        );
+        expect(
+            &Facts {
+                purgeable: None,
+                ..facts(&[])
+            },
+            "unused_rows",
+            Note,
+            "not be counted",
+        );
+    }
+}
