@@ -60,13 +60,31 @@ pub(crate) fn clock_time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// A duration for people: to the second, or to a tenth of one below ten.
+/// A duration for people: in its two largest units, or to a tenth of a second below ten.
 pub(crate) fn duration(duration: Duration) -> String {
-    if duration < Duration::from_secs(10) {
-        format!("{:.1}s", duration.as_secs_f64())
-    } else {
-        humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
+    let seconds = duration.as_secs();
+    if seconds < 10 {
+        return format!("{:.1}s", duration.as_secs_f64());
     }
+    let units = [
+        (seconds / 86_400, "d"),
+        (seconds / 3_600 % 24, "h"),
+        (seconds / 60 % 60, "m"),
+        (seconds % 60, "s"),
+    ];
+    let first = units
+        .iter()
+        .position(|(count, _)| *count > 0)
+        .unwrap_or_default();
+    let shown = units
+        .iter()
+        .skip(first)
+        .take(2)
+        .filter(|(count, _)| *count > 0);
+    let shown: Vec<String> = shown
+        .map(|(count, unit)| format!("{count}{unit}"))
+        .collect();
+    shown.join(" ")
 }
 
 /// Text from the table, without what would steer a terminal.
@@ -133,7 +151,11 @@ mod tests {
             (0, "0.0s"),
             (1_250, "1.2s"),
             (29_900, "29s"),
-            (3_600_000, "1h"),
+            (60_000, "1m"),
+            (3_601_000, "1h"),
+            (5_400_000, "1h 30m"),
+            (2_592_000_000, "30d"),
+            (315_360_000_000, "3650d"),
         ] {
             assert_eq!(duration(Duration::from_millis(millis)), text);
         }

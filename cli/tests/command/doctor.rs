@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::account::Account;
 use crate::rig::{Ran, ran, run, tag_lock};
-use crate::support::{TestDatabase, connect, is_mariadb, run as sql, server_url};
+use crate::support::{TestDatabase, connect, is_mariadb, number, run as sql, server_url};
 
 fn level<'r>(report: &'r Value, check: &str) -> Option<&'r str> {
     finding(report, check)?["level"].as_str()
@@ -64,22 +64,22 @@ async fn a_server_is_fit_until_its_settings_are_not() {
     );
 
     let mut connection = connect(&server_url()).await;
-    let settings = [
-        "innodb_flush_log_at_trx_commit=2",
-        "sync_binlog=100",
-        "max_allowed_packet=65536",
-    ];
-    for setting in settings {
-        sql(&mut connection, &format!("SET GLOBAL {setting}")).await;
+    let mut before = Vec::new();
+    for (variable, value) in [
+        ("innodb_flush_log_at_trx_commit", 2),
+        ("sync_binlog", 100),
+        ("max_allowed_packet", 65_536),
+    ] {
+        before.push((
+            variable,
+            number(&mut connection, &format!("SELECT @@GLOBAL.{variable}")).await,
+        ));
+        sql(&mut connection, &format!("SET GLOBAL {variable}={value}")).await;
     }
     let sick = run(&database, &["doctor", "--json"]);
     let told = run(&database, &["doctor"]);
-    for setting in [
-        "innodb_flush_log_at_trx_commit=1",
-        "sync_binlog=1",
-        "max_allowed_packet=16777216",
-    ] {
-        sql(&mut connection, &format!("SET GLOBAL {setting}")).await;
+    for (variable, value) in before {
+        sql(&mut connection, &format!("SET GLOBAL {variable}={value}")).await;
     }
     let report = sick.json();
     assert_eq!(

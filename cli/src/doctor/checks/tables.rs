@@ -242,7 +242,7 @@ mod tests {
             },
             "unused_rows",
             Note,
-            "for 30days",
+            "for 30d",
         );
         expect(
             &Facts {
