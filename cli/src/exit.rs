@@ -1,6 +1,7 @@
 //! How the program ends: its exit codes, and how errors are told.
 
 use std::fmt;
+use std::io::Write;
 
 use serde_json::json;
 
@@ -38,14 +39,24 @@ impl Failure {
 
     /// Tells it on standard error.
     pub(crate) fn tell(&self, as_json: bool) {
-        match self {
-            Self::NobodyReads => {}
-            failure if as_json => {
-                eprintln!("{}", json!({ "error": { "message": failure.to_string() } }));
-            }
-            failure => eprintln!("tag-lock: {failure}"),
+        if !matches!(self, Self::NobodyReads) {
+            tell(&self.to_string(), as_json);
         }
     }
+}
+
+/// Tells on standard error why something was not done, or went wrong. If nobody reads that, nothing else is to fail.
+pub(crate) fn tell(text: &str, as_json: bool) {
+    let text = redacted(text);
+    if as_json {
+        raw_to_stderr(&format!("{}\n", json!({ "error": { "message": text } })));
+    } else {
+        raw_to_stderr(&format!("tag-lock: {text}\n"));
+    }
+}
+
+pub(crate) fn raw_to_stderr(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 impl fmt::Display for Failure {

@@ -17,6 +17,7 @@ mod redact;
 mod run;
 mod top;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -79,9 +80,9 @@ fn refused(error: &clap::Error) -> Code {
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     ) {
-        print!("{text}");
+        let _ = std::io::stdout().lock().write_all(text.as_bytes());
         return exit::DONE;
     }
-    eprint!("{text}");
+    exit::raw_to_stderr(&text);
     USAGE
 }

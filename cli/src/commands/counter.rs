@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tag_lock::LockClient;
 
 use crate::args::{Common, Counted, Counter, Once};
-use crate::exit::{Code, DONE, Failure, NO};
+use crate::exit::{Code, DONE, Failure, NO, tell};
 use crate::output::{self, plain};
 
 /// What came of it.
@@ -46,13 +46,14 @@ pub(crate) async fn counter(common: &Common, command: &Counter) -> Result<Code, 
     }
     match answer {
         Answer::Value(value) | Answer::Previous(value) => output::line(&value.to_string())?,
-        Answer::OutOfRange => eprintln!(
-            "tag-lock: {} would leave its range: nothing was changed",
-            plain(name)
+        Answer::OutOfRange => tell(
+            &format!("{} would leave its range: nothing was changed", plain(name)),
+            false,
         ),
-        Answer::Found(value) => {
-            eprintln!("tag-lock: {} is {value}: nothing was changed", plain(name))
-        }
+        Answer::Found(value) => tell(
+            &format!("{} is {value}: nothing was changed", plain(name)),
+            false,
+        ),
     }
     Ok(code)
 }

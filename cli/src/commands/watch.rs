@@ -7,7 +7,7 @@ use serde_json::json;
 use tag_lock::{LockClient, LockInfo, LockState};
 
 use crate::args::Common;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, tell};
 use crate::output::{self, Lock, clock_time, plain, rfc3339};
 
 /// The shortest time between two looks.
@@ -51,8 +51,8 @@ pub(crate) async fn watch(common: &Common, name: &str, every: Duration) -> Resul
     loop {
         match look(&client, name).await {
             Ok(lock) => {
-                if std::mem::take(&mut is_away) {
-                    eprintln!("tag-lock: the server answers again");
+                if std::mem::take(&mut is_away) && !common.json {
+                    tell("the server answers again", false);
                 }
                 let seen = lock.as_ref().map(Seen::of);
                 if last.as_ref() != Some(&seen) {

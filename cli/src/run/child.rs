@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, getpid, getppid};
 
 use super::group::{Group, LOOK};
-use crate::exit::{CANNOT_EXECUTE, Code, Failure, NOT_FOUND, RUN_FAILED};
+use crate::exit::{CANNOT_EXECUTE, Code, Failure, NOT_FOUND, RUN_FAILED, tell};
 
 /// The first argument of this program if it is to become COMMAND. The parent's process id follows, then COMMAND.
 pub(super) const HELPER: &str = "--tag-lock-become";
@@ -91,7 +91,10 @@ pub(super) fn become_command(mut arguments: impl Iterator<Item = OsString>) -> C
     if let Err(error) =
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
     {
-        eprintln!("tag-lock: the command could not be tied to this program: {error}");
+        tell(
+            &format!("the command could not be tied to this program: {error}"),
+            false,
+        );
         return RUN_FAILED;
     }
     // It died before the kernel was asked.
@@ -103,7 +106,10 @@ pub(super) fn become_command(mut arguments: impl Iterator<Item = OsString>) -> C
 }
 
 fn failed(command: &OsStr, error: &std::io::Error) -> Code {
-    eprintln!("tag-lock: {} cannot be run: {error}", command.display());
+    tell(
+        &format!("{} cannot be run: {error}", command.display()),
+        false,
+    );
     if error.kind() == ErrorKind::NotFound {
         NOT_FOUND
     } else {

@@ -20,6 +20,7 @@ mod watchman;
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -31,10 +32,12 @@ use self::signals::Signals;
 use self::terminal::Terminal;
 use self::watchman::{Watched, Watchman};
 use crate::args::{Common, Run};
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, tell};
 
 /// How long the end may take when the lock is free, or was not had.
 const CLOSING: Duration = Duration::from_secs(5);
+/// The longest description, in characters.
+const LONGEST_DESCRIPTION: usize = 255;
 /// How often the watchman is told until when the lease can be trusted: at least, and at most.
 const TICK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
@@ -62,53 +65,50 @@ enum End {
 pub(crate) async fn run(common: &Common, run: &Run) -> Result<Code, Failure> {
     // From here on signals are for COMMAND.
     let mut signals = Signals::listen()?;
-    let (client, guard) = tokio::select! {
-        taken = take(common, run) => taken?,
+    let client = tokio::select! {
+        client = common.client() => client?,
         signal = signals.next() => return Ok(signal.exit_code()),
     };
-    let Some(guard) = guard else {
-        client.close_within(AtClose::Release, CLOSING).await;
-        return Ok(run.conflict_exit_code);
+    let taken = tokio::select! {
+        guard = take(&client, common, run) => guard.map(Taken::from),
+        signal = signals.next() => Ok(Taken::Interrupted(signal.exit_code())),
     };
-    let (result, is_lost) = match under(run, &guard, &mut signals).await {
-        Ok(End::Ended(status)) => (Ok(child::exit_code(status)), false),
-        Ok(End::Lost) => (Ok(run.lost_exit_code), true),
-        Err(failure) => (Err(failure), false),
+    let code = match taken {
+        Ok(Taken::Held(guard)) => hold(common, run, guard, &mut signals).await,
+        Ok(Taken::Elsewhere) => Ok(run.conflict_exit_code),
+        Ok(Taken::Interrupted(code)) => Ok(code),
+        Err(failure) => Err(failure),
     };
-    let released = guard.release().await;
+    // A grant that was on its way when a signal came is given back, too.
     client.close_within(AtClose::Release, CLOSING).await;
-    match released {
-        Err(Error::LockLost { .. }) if !is_lost => {
-            eprintln!(
-                "tag-lock: the lock {:?} was not held any more when the command ended: check what it did",
-                run.name
-            );
-            Ok(run.lost_exit_code)
-        }
-        Err(error) if !is_lost => {
-            let failure = Failure::from(error);
-            eprintln!(
-                "tag-lock: the lock {:?} may stay taken until its lease ends: {failure}",
-                run.name
-            );
-            result
-        }
-        _ => result,
+    code
+}
+
+/// What came of the wish for the lock.
+enum Taken {
+    Held(LockGuard),
+    Elsewhere,
+    /// A signal was faster; its exit code.
+    Interrupted(Code),
+}
+
+impl From<Option<LockGuard>> for Taken {
+    fn from(guard: Option<LockGuard>) -> Self {
+        guard.map_or(Self::Elsewhere, Self::Held)
     }
 }
 
 /// Takes the lock; no guard if somebody else has it.
-async fn take(common: &Common, run: &Run) -> Result<(LockClient, Option<LockGuard>), Failure> {
-    let client = common.client().await?;
+async fn take(
+    client: &LockClient,
+    common: &Common,
+    run: &Run,
+) -> Result<Option<LockGuard>, Failure> {
     let description = run.description.clone().unwrap_or_else(|| {
         let program = run.command.first().map(Path::new).and_then(Path::file_name);
         // Not its arguments: they may have secrets in them.
-        program
-            .unwrap_or_default()
-            .to_string_lossy()
-            .chars()
-            .take(255)
-            .collect()
+        let program = program.unwrap_or_default().to_string_lossy();
+        program.chars().take(LONGEST_DESCRIPTION).collect()
     });
     let mut request = client.lock(&run.name).ttl(run.ttl).description(description);
     if let Some(least) = run.hold_at_least {
@@ -117,64 +117,114 @@ async fn take(common: &Common, run: &Run) -> Result<(LockClient, Option<LockGuar
     if run.no_wait {
         let guard = request.try_acquire().await?;
         if guard.is_none() {
-            eprintln!("tag-lock: the lock {:?} is taken", run.name);
+            tell(&format!("the lock {:?} is taken", run.name), common.json);
         }
-        return Ok((client, guard));
+        return Ok(guard);
     }
     if let Some(wait) = run.wait {
         request = request.wait(wait);
     }
     match request.acquire().await {
-        Ok(guard) => Ok((client, Some(guard))),
+        Ok(guard) => Ok(Some(guard)),
         Err(error @ Error::Timeout { .. }) => {
-            eprintln!("tag-lock: {}", Failure::from(error));
-            Ok((client, None))
+            Failure::from(error).tell(common.json);
+            Ok(None)
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Runs COMMAND, until it ends or the lock is lost.
-async fn under(run: &Run, guard: &LockGuard, signals: &mut Signals) -> Result<End, Failure> {
+/// Runs COMMAND, and frees the lock.
+async fn hold(
+    common: &Common,
+    run: &Run,
+    guard: LockGuard,
+    signals: &mut Signals,
+) -> Result<Code, Failure> {
+    let name = &run.name;
+    let code = match under(common, run, &guard, signals).await {
+        Ok(End::Ended(status)) => Ok(child::exit_code(status)),
+        Ok(End::Lost) => return Ok(run.lost_exit_code),
+        Err(failure) => Err(failure),
+    };
+    // While the server is away, this would try for as long as the lease lasts.
+    let patience = common.request_timeout * 3;
+    let why = match tokio::time::timeout(patience, guard.release()).await {
+        Ok(Ok(())) => return code,
+        Ok(Err(Error::LockLost { .. })) => {
+            let text = format!(
+                "the lock {name:?} was not held any more when the command ended: check what it did"
+            );
+            tell(&text, common.json);
+            return Ok(run.lost_exit_code);
+        }
+        Ok(Err(error)) => Failure::from(error).to_string(),
+        Err(_) => "the server did not answer".to_owned(),
+    };
+    let text = format!("the lock {name:?} may stay taken until its lease ends: {why}");
+    tell(&text, common.json);
+    code
+}
+
+/// Runs COMMAND, until it ends or the lock is lost and it has been ended.
+async fn under(
+    common: &Common,
+    run: &Run,
+    guard: &LockGuard,
+    signals: &mut Signals,
+) -> Result<End, Failure> {
     let mut child = Child::start(&run.command, guard.name(), guard.fencing_token())?;
-    let mut watchman = Watchman::start(child.group(), run.grace)?;
+    let group = child.group();
+    let mut watchman = match Watchman::start(group, run.grace) {
+        Ok(watchman) => watchman,
+        Err(failure) => {
+            child.end(Duration::ZERO).await;
+            return Err(failure);
+        }
+    };
     watchman.tell(guard.remaining());
-    let terminal = Terminal::lend(child.group());
+    let terminal = Terminal::lend(group);
     let mut tick = tokio::time::interval((run.ttl / 20).clamp(TICK.0, TICK.1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_watched = true;
-    let end = loop {
+    let status = loop {
         tokio::select! {
             // A lock that is lost in the moment in which COMMAND ends is lost.
             biased;
-            () = guard.lost() => break End::Lost,
+            () = guard.lost() => break None,
             watched = watchman.ended(), if is_watched => match watched {
-                Watched::Ended => break End::Lost,
+                Watched::Ended => break None,
                 Watched::Gone => is_watched = false,
             },
-            status = child.ended() => break End::Ended(status?),
-            signal = signals.next() => child.group().signal(signal.number()),
+            status = child.ended() => break Some(status?),
+            signal = signals.next() => group.signal(signal.number()),
             _ = tick.tick() => {
                 watchman.tell(guard.remaining());
-                terminal.wake(child.group());
+                terminal.wake(group);
             }
         }
     };
-    let end = match end {
-        End::Ended(status) => match watchman.dismiss().await {
-            Watched::Ended => End::Lost,
-            Watched::Gone => End::Ended(status),
-        },
-        End::Lost => End::Lost,
+    let ended = match status {
+        // It may have been the watchman who ended it.
+        Some(status) if watchman.dismiss().await == Watched::Gone => Some(status),
+        _ => None,
     };
-    if matches!(end, End::Lost) {
-        eprintln!(
-            "tag-lock: the lock {:?} was lost: the command is ended",
-            guard.name()
-        );
-        child.end(run.grace).await;
-        watchman.dismiss().await;
-    }
+    let end = match ended {
+        Some(status) => End::Ended(status),
+        None => {
+            let text = format!("the lock {:?} was lost: the command is ended", guard.name());
+            tell(&text, common.json);
+            let mut ending = pin!(child.end(run.grace));
+            loop {
+                tokio::select! {
+                    () = &mut ending => break,
+                    signal = signals.next() => group.signal(signal.number()),
+                }
+            }
+            watchman.dismiss().await;
+            End::Lost
+        }
+    };
     terminal.take_back();
     Ok(end)
 }

@@ -11,6 +11,7 @@ use rustix::stdio::stdin;
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 use super::group::Group;
+use crate::exit::tell;
 
 /// Whose the terminal was, if it was lent.
 pub(super) struct Terminal(Option<Pid>);
@@ -34,7 +35,10 @@ impl Terminal {
     pub(super) fn wake(&self, group: Group) {
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         if self.0.is_some() && matches!(waitid(WaitId::Pid(group.pid()), stopped), Ok(Some(_))) {
-            eprintln!("tag-lock: the command goes on: stopped, it would hold the lock");
+            tell(
+                "the command goes on: stopped, it would hold the lock",
+                false,
+            );
             group.signal(rustix::process::Signal::CONT);
         }
     }

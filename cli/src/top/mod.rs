@@ -9,6 +9,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use self::model::{Model, Seen};
@@ -46,6 +47,8 @@ pub(crate) async fn top(common: &Common, prefix: &str, every: Duration) -> Resul
         options.get_port(),
         options.get_database().unwrap_or_default()
     );
+    // The terminal is to be as it was, also then.
+    let mut terminate = signal(SignalKind::terminate())?;
     let mut terminal = ratatui::try_init()?;
     let mut wishes = wishes();
     let mut offset = 0_usize;
@@ -60,6 +63,7 @@ pub(crate) async fn top(common: &Common, prefix: &str, every: Duration) -> Resul
             break Err(error.into());
         }
         tokio::select! {
+            _ = terminate.recv() => break Ok(DONE),
             wish = wishes.recv() => match wish {
                 Some(Wish::Scroll(lines)) => offset = offset.saturating_add_signed(lines),
                 Some(Wish::Redraw) => {}

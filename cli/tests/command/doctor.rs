@@ -1,35 +1,12 @@
 //! `doctor`: a server that is fit, and what it says of one that is not.
 
-use serde_json::Value;
-
 use crate::account::Account;
+use crate::report::{finding, level, problems};
 use crate::rig::{Ran, ran, run, tag_lock};
-use crate::support::{TestDatabase, connect, is_mariadb, number, run as sql, server_url};
+use crate::support::{TestDatabase, connect, is_mariadb, run as sql, server_url};
 
-fn level<'r>(report: &'r Value, check: &str) -> Option<&'r str> {
-    finding(report, check)?["level"].as_str()
-}
-
-fn finding<'r>(report: &'r Value, check: &str) -> Option<&'r Value> {
-    report["findings"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|finding| finding["check"] == check)
-}
-
-/// What is wrong, by name.
-fn problems(report: &Value) -> Vec<&str> {
-    let findings = report["findings"].as_array().unwrap().iter();
-    findings
-        .filter(|finding| finding["level"] == "problem")
-        .map(|finding| finding["check"].as_str().unwrap())
-        .collect()
-}
-
-/// The settings are the whole server's: one test after the other.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_is_fit_until_its_settings_are_not() {
+async fn a_server_that_is_fit_is_told_so() {
     let database = TestDatabase::new().await;
     let healthy = run(&database, &["doctor", "--json"]);
     let report = healthy.json();
@@ -42,7 +19,6 @@ async fn a_server_is_fit_until_its_settings_are_not() {
     for check in [
         "version",
         "writable",
-        "packets",
         "proxies",
         "clock",
         "redo_log",
@@ -57,53 +33,14 @@ async fn a_server_is_fit_until_its_settings_are_not() {
     ] {
         assert_eq!(level(&report, check), Some("ok"), "{check}: {report:#}");
     }
+    // Hostile defaults make packets of 64 KB.
+    let is_small = std::env::var_os("TAG_LOCK_SERVER_DEFAULTS").is_some();
+    let packets = if is_small { "note" } else { "ok" };
+    assert_eq!(level(&report, "packets"), Some(packets), "{report:#}");
     let people = run(&database, &["doctor"]);
     assert!(
         people.code == 0 && people.out.ends_with("the server is fit\n"),
         "{people:?}"
-    );
-
-    let mut connection = connect(&server_url()).await;
-    let mut before = Vec::new();
-    for (variable, value) in [
-        ("innodb_flush_log_at_trx_commit", 2),
-        ("sync_binlog", 100),
-        ("max_allowed_packet", 65_536),
-    ] {
-        before.push((
-            variable,
-            number(&mut connection, &format!("SELECT @@GLOBAL.{variable}")).await,
-        ));
-        sql(&mut connection, &format!("SET GLOBAL {variable}={value}")).await;
-    }
-    let sick = run(&database, &["doctor", "--json"]);
-    let told = run(&database, &["doctor"]);
-    for (variable, value) in before {
-        sql(&mut connection, &format!("SET GLOBAL {variable}={value}")).await;
-    }
-    let report = sick.json();
-    assert_eq!(
-        (sick.code, problems(&report)),
-        (1, vec!["redo_log", "binary_log"]),
-        "{report:#}"
-    );
-    assert_eq!(
-        (&report["fit"], level(&report, "packets")),
-        (&false.into(), Some("note"))
-    );
-    assert!(
-        finding(&report, "redo_log").unwrap()["do"]
-            .as_str()
-            .unwrap()
-            .contains("SET GLOBAL")
-    );
-    assert!(
-        told.code == 1 && told.out.contains("PROBLEM  redo_log"),
-        "{told:?}"
-    );
-    assert!(
-        told.out.ends_with("the server is not fit: 2 problems\n"),
-        "{told:?}"
     );
     database.remove().await;
 }

@@ -16,6 +16,7 @@ mod doctor;
 mod help;
 mod locks;
 mod processes;
+mod report;
 mod rig;
 mod run;
 mod run_ends;
