@@ -18,7 +18,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
             group_member(facts),
             group_consistency(facts),
             group_start(facts),
-            group_ttl(),
+            group_failover(facts),
         ];
     }
     Vec::new()
@@ -155,12 +155,21 @@ fn group_start(facts: &Facts) -> Finding {
     )
 }
 
-fn group_ttl() -> Finding {
+/// What to know before a member dies.
+fn group_failover(facts: &Facts) -> Finding {
+    if facts.is_on("group_replication_single_primary_mode") {
+        return Finding::note(
+            "group_ttl",
+            "a failover takes 22 s with the default settings",
+            "a lease of the default ttl, 30 s, may have 20 s left when the primary dies, and ends before the next one works",
+            "take a ttl of 45 s or more",
+        );
+    }
     Finding::note(
-        "group_ttl",
-        "a failover takes 22 s with the default settings",
-        "a lease of the default ttl, 30 s, may have 20 s left when the primary dies, and ends before the next one works",
-        "take a ttl of 45 s or more",
+        "group_kill",
+        "queries that are killed in their COMMIT can stop a member's applier for ever (seen once, on MySQL 9.7.4)",
+        "that member's reads fall behind, and requests through it do not end in time",
+        "do not kill queries that are in COMMIT; stop a member whose applier stands still, and let it join again",
     )
 }
 
@@ -285,6 +294,7 @@ mod tests {
             ("group_replication_unreachable_majority_timeout", "6"),
         ];
         expect_of(&changes, "group_start", Note, "timeout is 6");
-        expect_of(&changes, "group_ttl", Note, "22 s");
+        expect_of(&changes, "group_kill", Note, "killed");
+        expect(&group("ON", "BEFORE", "ONLINE"), "group_ttl", Note, "22 s");
     }
 }
