@@ -11,12 +11,17 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, getpid, getppid};
+use tag_lock::LockGuard;
 
 use super::group::{Group, LOOK};
+use super::terminal;
 use crate::exit::{CANNOT_EXECUTE, Code, Failure, NOT_FOUND, RUN_FAILED, tell};
 
-/// The first argument of this program if it is to become COMMAND. The parent's process id follows, then COMMAND.
+/// The first argument of this program if it is to become COMMAND. The parent's process id follows, whether COMMAND is to have the
+/// terminal, and COMMAND.
 pub(super) const HELPER: &str = "--tag-lock-become";
+
+const WITH_TERMINAL: &str = "terminal";
 
 /// COMMAND, running.
 pub(super) struct Child {
@@ -25,14 +30,20 @@ pub(super) struct Child {
 }
 
 impl Child {
-    pub(super) fn start(command: &[OsString], name: &str, token: u64) -> Result<Self, Failure> {
+    /// Starts it under this lock; with the terminal, if that is lent.
+    pub(super) fn start(
+        command: &[OsString],
+        guard: &LockGuard,
+        has_terminal: bool,
+    ) -> Result<Self, Failure> {
         let process = tokio::process::Command::new(this_program()?)
             .arg0("tag-lock")
             .arg(HELPER)
             .arg(getpid().as_raw_nonzero().to_string())
+            .arg(if has_terminal { WITH_TERMINAL } else { "" })
             .args(command)
-            .env("TAG_LOCK_NAME", name)
-            .env("TAG_LOCK_FENCING_TOKEN", token.to_string())
+            .env("TAG_LOCK_NAME", guard.name())
+            .env("TAG_LOCK_FENCING_TOKEN", guard.fencing_token().to_string())
             .process_group(0)
             .spawn()?;
         let group = process
@@ -84,6 +95,7 @@ pub(super) fn become_command(mut arguments: impl Iterator<Item = OsString>) -> C
         .next()
         .and_then(|pid| pid.to_str()?.parse().ok())
         .and_then(Pid::from_raw);
+    let has_terminal = arguments.next().is_some_and(|word| word == WITH_TERMINAL);
     let Some((parent, command)) = parent.zip(arguments.next()) else {
         return RUN_FAILED;
     };
@@ -100,6 +112,9 @@ pub(super) fn become_command(mut arguments: impl Iterator<Item = OsString>) -> C
     // It died before the kernel was asked.
     if getppid() != Some(parent) {
         return RUN_FAILED;
+    }
+    if has_terminal {
+        terminal::take();
     }
     let error = std::process::Command::new(&command).args(arguments).exec();
     failed(&command, &error)

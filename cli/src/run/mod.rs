@@ -173,17 +173,18 @@ async fn under(
     guard: &LockGuard,
     signals: &mut Signals,
 ) -> Result<End, Failure> {
-    let mut child = Child::start(&run.command, guard.name(), guard.fencing_token())?;
+    let terminal = Terminal::lend();
+    let mut child = Child::start(&run.command, guard, terminal.is_lent())?;
     let group = child.group();
     let mut watchman = match Watchman::start(group, run.grace) {
         Ok(watchman) => watchman,
         Err(failure) => {
             child.end(Duration::ZERO).await;
+            terminal.take_back();
             return Err(failure);
         }
     };
     watchman.tell(guard.remaining());
-    let terminal = Terminal::lend(group);
     let mut tick = tokio::time::interval((run.ttl / 20).clamp(TICK.0, TICK.1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_watched = true;

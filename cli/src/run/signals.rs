@@ -29,27 +29,35 @@ impl Passed {
 }
 
 /// All of them.
-pub(super) struct Signals(Vec<(Passed, tokio::signal::unix::Signal)>);
+pub(super) struct Signals {
+    passed_on: Vec<(Passed, tokio::signal::unix::Signal)>,
+    /// That a child has ended. Where it was ignored when this program began, the kernel would forget how the child ended.
+    _children: tokio::signal::unix::Signal,
+}
 
 impl Signals {
     /// From now on these signals do not end this program. One that was ignored when it started, as `nohup` has it, stays ignored,
     /// here and by COMMAND.
     pub(super) fn listen() -> Result<Self, Failure> {
         let ignored = ignored();
-        let mut signals = Vec::new();
+        let mut passed_on = Vec::new();
         for passed in PASSED_ON {
             let number = passed.0.as_raw();
             if ignored & (1 << (number - 1)) == 0 {
-                signals.push((passed, signal(SignalKind::from_raw(number))?));
+                passed_on.push((passed, signal(SignalKind::from_raw(number))?));
             }
         }
-        Ok(Self(signals))
+        let children = signal(SignalKind::child())?;
+        Ok(Self {
+            passed_on,
+            _children: children,
+        })
     }
 
     /// The next signal.
     pub(super) async fn next(&mut self) -> Passed {
         std::future::poll_fn(|context| {
-            for (passed, signal) in &mut self.0 {
+            for (passed, signal) in &mut self.passed_on {
                 if let Poll::Ready(Some(())) = signal.poll_recv(context) {
                     return Poll::Ready(*passed);
                 }

@@ -17,18 +17,15 @@ use crate::exit::tell;
 pub(super) struct Terminal(Option<Pid>);
 
 impl Terminal {
-    /// Gives COMMAND's group the terminal, if this program's group has it.
-    pub(super) fn lend(group: Group) -> Self {
+    /// If this program's group has the terminal, COMMAND is to take it when it begins, by [`take`].
+    pub(super) fn lend() -> Self {
         let own = getpgrp();
-        if !std::io::stdin().is_terminal()
-            || tcgetpgrp(stdin()) != Ok(own)
-            || tcsetpgrp(stdin(), group.pid()).is_err()
-        {
-            return Self(None);
-        }
-        // It may have read before it had it.
-        group.signal(rustix::process::Signal::CONT);
-        Self(Some(own))
+        let has_it = std::io::stdin().is_terminal() && tcgetpgrp(stdin()) == Ok(own);
+        Self(has_it.then_some(own))
+    }
+
+    pub(super) fn is_lent(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Continues a COMMAND that Ctrl-Z stopped: it would hold the lock, and whoever pressed it would not get the terminal back.
@@ -45,12 +42,22 @@ impl Terminal {
 
     /// Takes the terminal back.
     pub(super) fn take_back(self) {
-        let Some(own) = self.0 else { return };
-        // Whoever takes it without having it is stopped, unless this signal is held off.
-        let mut held = SigSet::empty();
-        held.add(Held::SIGTTOU);
-        let _ = held.thread_block();
-        let _ = tcsetpgrp(stdin(), own);
-        let _ = held.thread_unblock();
+        if let Some(own) = self.0 {
+            give_to(own);
+        }
     }
+}
+
+/// Gives the terminal to this process's group.
+pub(super) fn take() {
+    give_to(getpgrp());
+}
+
+fn give_to(group: Pid) {
+    // Whoever gives it away without having it is stopped, unless this signal is held off.
+    let mut held = SigSet::empty();
+    held.add(Held::SIGTTOU);
+    let _ = held.thread_block();
+    let _ = tcsetpgrp(stdin(), group);
+    let _ = held.thread_unblock();
 }

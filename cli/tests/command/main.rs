@@ -23,3 +23,5 @@ mod run_ends;
 mod run_signals;
 mod secrets;
 mod tables;
+#[cfg(target_os = "linux")]
+mod terminals;

@@ -138,3 +138,23 @@ async fn a_signal_ends_the_wait() {
     guard.release().await.unwrap();
     database.remove().await;
 }
+
+/// Some programs start others with SIGCHLD ignored: then the kernel forgets how a child ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exit_code_is_known_where_children_are_ignored() {
+    let database = TestDatabase::new().await;
+    let program = tag_lock(&database.url);
+    let mut command = std::process::Command::new("env");
+    command
+        .arg("--ignore-signal=CHLD")
+        .arg(program.get_program());
+    command.args(["run", "job", "--", "sh", "-c", "exit 7"]);
+    command.envs(
+        program
+            .get_envs()
+            .filter_map(|(key, value)| Some((key, value?))),
+    );
+    let ran = Running::start(&mut command).ended();
+    assert_eq!(ran.code, 7, "{ran:?}");
+    database.remove().await;
+}
