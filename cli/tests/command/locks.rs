@@ -193,7 +193,7 @@ async fn changes_are_printed_as_they_happen() {
     // It is renewed meanwhile, which is no change.
     let guard = client
         .lock("job")
-        .ttl(Duration::from_millis(900))
+        .ttl(Duration::from_secs(6))
         .acquire()
         .await
         .unwrap();
@@ -202,7 +202,7 @@ async fn changes_are_printed_as_they_happen() {
         (&first["lock"]["state"], &first["lock"]["held_by"]),
         (&"held".into(), &"billing-3".into())
     );
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     // On a machine that is too busy to renew it, the lease has ended; then it is seen as free, too.
     let _ = guard.release().await;
     assert_eq!(seen()["lock"]["state"], "free");

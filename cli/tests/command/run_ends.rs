@@ -39,7 +39,7 @@ async fn a_lock_freed_by_force_ends_the_whole_group() {
     let scratch = Scratch::new();
     let running = start(
         &database.url,
-        &["--ttl", "1s", "--grace", "2m"],
+        &["--ttl", "9s", "--grace", "2m"],
         TWO,
         &scratch,
     );
@@ -65,7 +65,7 @@ async fn a_lock_freed_by_force_ends_the_whole_group() {
 async fn who_does_not_end_is_killed_after_the_grace() {
     let database = TestDatabase::new().await;
     let scratch = Scratch::new();
-    let options = ["--ttl", "1s", "--grace", "1500ms", "--lost-exit-code", "42"];
+    let options = ["--ttl", "9s", "--grace", "5s", "--lost-exit-code", "42"];
     let running = start(&database.url, &options, TWO_STUBBORN, &scratch);
     let (outer, inner) = (scratch.pid("outer"), scratch.pid("inner"));
     assert_eq!(run(&database, &["release", "--force", "job"]).code, 0);
@@ -105,7 +105,7 @@ async fn a_program_that_is_killed_leaves_nothing_behind() {
     let scratch = Scratch::new();
     let running = start(
         &database.url,
-        &["--ttl", "5s", "--grace", "2m"],
+        &["--ttl", "15s", "--grace", "2m"],
         TWO_STUBBORN,
         &scratch,
     );
@@ -135,7 +135,7 @@ async fn a_program_that_is_killed_leaves_nothing_behind() {
 async fn the_command_does_not_outlive_the_program() {
     let database = TestDatabase::new().await;
     let scratch = Scratch::new();
-    let running = start(&database.url, &["--ttl", "2s"], TWO, &scratch);
+    let running = start(&database.url, &["--ttl", "6s"], TWO, &scratch);
     let (outer, inner) = (scratch.pid("outer"), scratch.pid("inner"));
     send(watchman_of(running.pid()), Signal::KILL);
     running.send(Signal::KILL);
@@ -153,7 +153,7 @@ async fn a_stopped_program_loses_its_lock_and_its_command() {
     let scratch = Scratch::new();
     let running = start(
         &database.url,
-        &["--ttl", "2s", "--grace", "200ms"],
+        &["--ttl", "6s", "--grace", "200ms"],
         TWO_STUBBORN,
         &scratch,
     );
@@ -180,7 +180,7 @@ async fn a_program_that_wakes_sees_the_loss() {
     let scratch = Scratch::new();
     let running = start(
         &database.url,
-        &["--ttl", "1s", "--grace", "2m"],
+        &["--ttl", "6s", "--grace", "2m"],
         TWO,
         &scratch,
     );
@@ -205,7 +205,7 @@ async fn a_server_that_cannot_be_reached_costs_the_lock() {
     let database = TestDatabase::new().await;
     let proxy = Proxy::before(&database.url).await.unwrap();
     let scratch = Scratch::new();
-    let running = start(&proxy.url(&database.url), &["--ttl", "2s"], TWO, &scratch);
+    let running = start(&proxy.url(&database.url), &["--ttl", "6s"], TWO, &scratch);
     let (outer, inner) = (scratch.pid("outer"), scratch.pid("inner"));
     proxy.refuse(true);
     proxy.cut_all();
@@ -225,9 +225,9 @@ async fn a_command_may_take_longer_than_the_ttl() {
     let begun = Instant::now();
     let ran = run(
         &database,
-        &["run", "job", "--ttl", "3s", "--", "sleep", "8"],
+        &["run", "job", "--ttl", "9s", "--", "sleep", "11"],
     );
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
-    assert!(begun.elapsed() >= Duration::from_secs(8));
+    assert!(begun.elapsed() >= Duration::from_secs(11));
     database.remove().await;
 }
