@@ -20,8 +20,11 @@ impl Terminal {
     /// If this program's group has the terminal, COMMAND is to take it when it begins, by [`take`].
     pub(super) fn lend() -> Self {
         let own = getpgrp();
-        let has_it = std::io::stdin().is_terminal() && tcgetpgrp(stdin()) == Ok(own);
-        Self(has_it.then_some(own))
+        if !std::io::stdin().is_terminal() || tcgetpgrp(stdin()) != Ok(own) {
+            return Self(None);
+        }
+        let _ = touching().thread_block();
+        Self(Some(own))
     }
 
     pub(super) fn is_lent(&self) -> bool {
@@ -43,21 +46,23 @@ impl Terminal {
     /// Takes the terminal back.
     pub(super) fn take_back(self) {
         if let Some(own) = self.0 {
-            give_to(own);
+            let _ = tcsetpgrp(stdin(), own);
+            let _ = touching().thread_unblock();
         }
     }
 }
 
-/// Gives the terminal to this process's group.
+/// Takes the terminal for this process's group.
 pub(super) fn take() {
-    give_to(getpgrp());
+    let _ = touching().thread_block();
+    let _ = tcsetpgrp(stdin(), getpgrp());
+    let _ = touching().thread_unblock();
 }
 
-fn give_to(group: Pid) {
-    // Whoever gives it away without having it is stopped, unless this signal is held off.
-    let mut held = SigSet::empty();
-    held.add(Held::SIGTTOU);
-    let _ = held.thread_block();
-    let _ = tcsetpgrp(stdin(), group);
-    let _ = held.thread_unblock();
+/// The signal that stops who takes the terminal without having it, or, if the terminal is set so, who writes to it: unless that signal
+/// is held off.
+fn touching() -> SigSet {
+    let mut signals = SigSet::empty();
+    signals.add(Held::SIGTTOU);
+    signals
 }

@@ -96,8 +96,9 @@ async fn the_command_has_the_terminal_and_gives_it_back() {
 async fn keys_that_stop_and_end_reach_the_command() {
     let database = TestDatabase::new().await;
     let scratch = Scratch::new();
+    // Who writes without having the terminal is stopped: what `run` says must not stop it.
     let line = format!(
-        "cd '{}'; \"$T\" run job -- sh -c 'trap \"exit 9\" INT; echo ready; while :; do sleep 0.05; done'; echo \"code $?\"",
+        "stty tostop; cd '{}'; \"$T\" run job -- sh -c 'trap \"exit 9\" INT; echo ready; while :; do sleep 0.05; done'; echo \"code $?\"",
         scratch.path().display()
     );
     let mut terminal = Terminal::run(&database, &line);
