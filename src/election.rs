@@ -115,7 +115,7 @@ impl Election {
 
     /// Runs `work` whenever it leads, until `work` ends by itself: then it resigns, and that is the result.
     ///
-    /// When a leadership is lost, `work` is dropped at its next await, before anybody else can lead, and it campaigns again. It also campaigns
+    /// When a leadership is lost, `work` is dropped at its next await, before anybody else can lead (unless an operator frees it by force), and it campaigns again. It also campaigns
     /// again, after a pause of at most a second or so, when the server cannot be reached, or another error [may pass](Error::is_retryable).
     ///
     /// ```no_run

@@ -16,8 +16,8 @@ pub(crate) const SERVER_IDLE: Duration = Duration::from_secs(28_800);
 pub(crate) const IDLE: Duration = Duration::from_secs(60);
 /// A connection that waits for locks is closed when nothing waited for so long.
 pub(crate) const IDLE_WAITING: Duration = Duration::from_secs(10);
-/// A lane that slept longer takes another identity, since a purge may have taken its row.
-pub(crate) const IDENTITY: Duration = Duration::from_secs(3_600);
+/// A lane that slept longer registers again, since a purge may have taken its row.
+pub(crate) const REGISTRATION: Duration = Duration::from_secs(3_600);
 /// A purge takes the rows of lanes that nobody has used for so long.
 pub(crate) const LANE_AGE: Duration = Duration::from_secs(86_400);
 
@@ -115,7 +115,7 @@ const _: () = {
         "a wish is repeated within a turn"
     );
     assert!(
-        longer(LANE_AGE, IDENTITY.saturating_mul(2)),
+        longer(LANE_AGE, REGISTRATION.saturating_mul(2)),
         "no lane that is used is purged"
     );
     assert!(

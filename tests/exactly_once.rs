@@ -38,7 +38,7 @@ async fn patient(proxy: &Proxy, database: &TestDatabase) -> LockClient {
         .expect("connects")
 }
 
-/// Batches and settlements of lanes are cut at random while all kinds of requests run.
+/// Batches, settlements and registrations of lanes are cut at random while all kinds of requests run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn random_cuts_around_the_commit() {
     let (rounds, seed) = (rounds(300), seed());

@@ -101,7 +101,8 @@ impl LockClientBuilder {
     }
 
     /// Has the client delete again and again what [`LockClient::purge`] would, if nothing changed it for `age` (at least an hour). Off by
-    /// default: rows stay.
+    /// default: rows stay. Of [jobs](crate::LockClient::job) the slots that are done go too: a machine that comes to such a slot later than that
+    /// runs it again.
     ///
     /// Of all clients that are built so one works at a time, in small steps with pauses, on a connection of its own; it begins within ten
     /// seconds, and then after a sixteenth of `age`, once a minute to once an hour. It holds the lock `tag_lock: purge` meanwhile. The account

@@ -296,6 +296,7 @@ impl Lane {
         let first = self.batch.first().map(Group::stripes).unwrap_or_default();
         let waits = self.waits == Waits::ForStripe && !self.glance;
         if waits {
+            // The one with which they came may have gone.
             let comes_before = |group: &mut Group| !group.stripes().without(first).is_behind(first);
             let others: Vec<Group> = self.batch.extract_if(.., comes_before).collect();
             self.shared.put(others, Some(self.waits));
@@ -460,8 +461,6 @@ impl Lane {
                 Attempt::Again
             }
             Meaning::Hopeless | Meaning::Refused | Meaning::NumberUsed => {
-                // A session goes on with the privileges that its account had in the database when it came.
-                self.link.close();
                 self.fail(&Error::from_sqlx(error));
                 Attempt::Done
             }

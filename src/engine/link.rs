@@ -20,7 +20,7 @@ use crate::sql::row::RowKey;
 use crate::sql::server_error::{LOCK_WAIT_TIMEOUT, Meaning, code_of};
 use crate::sql::{LANE_TABLE, TABLE};
 use crate::telemetry;
-use crate::timing::{IDENTITY, IDLE};
+use crate::timing::{IDLE, REGISTRATION};
 use crate::token::Token;
 
 /// As long as the server has not said what it takes.
@@ -28,8 +28,8 @@ const MAX_BYTES: usize = 512 * 1024;
 /// A packet of renewals has this much time, however short the trust is that is left.
 const SHORTEST: Duration = Duration::from_millis(20);
 
-/// A lane's identity on the server: its row, which its first batch makes, and how many batches it has had.
-struct Identity {
+/// A lane's identity on the server: its row, and how many batches it has had.
+struct Registration {
     id: Token,
     number: u64,
     last_used: Moment,
@@ -43,13 +43,6 @@ pub(super) struct Numbered {
     pub(super) sent: Moment,
     /// How many rows it has.
     pub(super) rows: usize,
-}
-
-impl Numbered {
-    /// It makes its lane's row: as long as that is missing, the batch has not run. Later a purge may have taken it.
-    pub(super) fn makes_its_row(&self) -> bool {
-        self.number == 1 && Moment::now().since(self.sent) < IDENTITY
-    }
 }
 
 /// What became of a packet.
@@ -79,7 +72,7 @@ pub(super) struct Link {
     limit: Duration,
     session: Option<Connection>,
     /// Kept when a connection is closed between two batches; not when a batch's outcome is unknown.
-    identity: Option<Identity>,
+    registration: Option<Registration>,
     /// A packet that was sent, as long as its outcome is unknown or not taken in.
     under_way: Option<Numbered>,
     /// Why nothing goes through, as long as nothing does.
@@ -97,7 +90,7 @@ impl Link {
             shared,
             limit,
             session: None,
-            identity: None,
+            registration: None,
             under_way: None,
             cause: None,
             max_packet: None,
@@ -149,16 +142,12 @@ impl Link {
         if let Err(cause) = self.connect().await {
             return Sent::Offline(cause);
         }
-        let Some(session) = &mut self.session else {
+        let (Some(session), Some(registration)) = (&mut self.session, &mut self.registration)
+        else {
             return Sent::Offline(Error::Closed);
         };
-        let identity = self.identity.get_or_insert_with(|| Identity {
-            id: Token::random(),
-            number: 0,
-            last_used: Moment::now(),
-        });
         let not_after = self.shared.clock.ahead(self.limit);
-        let (lane, number) = (identity.id, identity.number + 1);
+        let (lane, number) = (registration.id, registration.number + 1);
         let batch = Batch {
             lane,
             number,
@@ -170,7 +159,7 @@ impl Link {
         let bytes = packet.sql.len();
         self.fit.sent(rows.len(), bytes);
         let sent = Moment::now();
-        identity.last_used = sent;
+        registration.last_used = sent;
         let numbered = Numbered {
             lane,
             number,
@@ -181,7 +170,7 @@ impl Link {
         let unknown = Sent::Unknown(numbered);
         match session.packet(packet).await {
             Ok(text) => {
-                identity.number = number;
+                registration.number = number;
                 if session.spent {
                     self.session = None;
                 }
@@ -212,14 +201,18 @@ impl Link {
             }
             Err(Failure::RolledBack { meaning, error }) => {
                 self.under_way = None;
+                if meaning == Meaning::Hopeless {
+                    // A session goes on with the privileges that its account had in the database when it came.
+                    self.session = None;
+                }
                 let waited = code_of(&error) == Some(LOCK_WAIT_TIMEOUT);
                 if waited {
-                    self.cause = self.find_obstacle(lane, number > 1).await;
+                    self.cause = self.find_obstacle(lane).await;
                 }
                 let locked = waited && self.cause.is_none();
                 if matches!(self.cause, Some(Error::Locked { whole: false, .. })) && waited {
                     // The lane's own row: another one may be free.
-                    self.identity = None;
+                    self.registration = None;
                 }
                 Sent::RolledBack {
                     meaning,
@@ -256,7 +249,7 @@ impl Link {
     /// The outcome of the last batch is found out by somebody else: that needs its row, and its connection is of no more use.
     pub(super) fn give_up_identity(&mut self) {
         self.session = None;
-        self.identity = None;
+        self.registration = None;
         self.under_way = None;
     }
 
@@ -289,42 +282,45 @@ impl Link {
     }
 
     /// Looks for what a packet has waited for in vain: `None` if it is a row that its requests name, or a stripe.
-    /// `has_row`: the lane has one.
-    async fn find_obstacle(&mut self, lane: Token, has_row: bool) -> Option<Error> {
+    async fn find_obstacle(&mut self, lane: Token) -> Option<Error> {
         let session = self.session.as_mut()?;
-        match session.query(obstacle::find_lane(lane)).await {
-            Ok(None) if has_row => return Some(locked(LANE_TABLE, false)),
-            Ok(_) => {}
-            Err(error) => return Some(self.in_the_way(error, LANE_TABLE, true)),
+        let queries = [
+            (LANE_TABLE, obstacle::find_lane(lane)),
+            (TABLE, obstacle::find_table()),
+        ];
+        for (table, query) in queries {
+            match session.query(query).await {
+                Ok(None) if table == LANE_TABLE => {
+                    return Some(Error::Locked {
+                        table,
+                        whole: false,
+                    });
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let waited = code_of(&error) == Some(LOCK_WAIT_TIMEOUT);
+                    // Its COMMIT was not reached.
+                    self.session = None;
+                    return Some(if waited {
+                        Error::Locked { table, whole: true }
+                    } else {
+                        Error::from_sqlx(error)
+                    });
+                }
+            }
         }
-        let session = self.session.as_mut()?;
-        if !has_row && let Err(error) = session.query(obstacle::make_lane(lane)).await {
-            return Some(self.in_the_way(error, LANE_TABLE, false));
-        }
-        let session = self.session.as_mut()?;
-        let table = session.query(obstacle::find_table()).await;
-        table.err().map(|error| self.in_the_way(error, TABLE, true))
+        None
     }
 
-    /// What it says of a table that a query has waited for it in vain, or failed otherwise. Its COMMIT was not reached.
-    fn in_the_way(&mut self, error: sqlx::Error, table: &'static str, whole: bool) -> Error {
-        self.session = None;
-        if code_of(&error) == Some(LOCK_WAIT_TIMEOUT) {
-            locked(table, whole)
-        } else {
-            Error::from_sqlx(error)
-        }
-    }
-
-    /// Makes the lane's connection, if there is none.
+    /// Makes the lane's connection and its identity, as far as there is none.
     async fn connect(&mut self) -> Result<(), Error> {
         let idle = |session: &Connection| session.idle() > IDLE;
         if self.session.as_ref().is_some_and(idle) {
             self.session = None;
         }
-        let unused = |identity: &Identity| Moment::now().since(identity.last_used);
-        if self.identity.as_ref().map(unused) > Some(IDENTITY) {
-            self.identity = None;
+        let unused = |registration: &Registration| Moment::now().since(registration.last_used);
+        if self.registration.as_ref().map(unused) > Some(REGISTRATION) {
+            self.registration = None;
         }
         let session = match &mut self.session {
             Some(session) => session,
@@ -336,12 +332,26 @@ impl Link {
         session.limit = self.limit;
         self.max_packet = Some(session.max_packet);
         self.encrypted = session.encrypted;
+        if self.registration.is_none() {
+            // Acknowledged before the first batch is sent.
+            let id = Token::random();
+            let packet = packet::register_lane(id, session.dialect);
+            if let Err(failure) = session.packet(packet).await {
+                let error = failure.into_error();
+                let locked = match code_of(&error) {
+                    Some(LOCK_WAIT_TIMEOUT) => self.find_obstacle(id).await,
+                    _ => None,
+                };
+                return Err(locked.unwrap_or_else(|| Error::from_sqlx(error)));
+            }
+            self.registration = Some(Registration {
+                id,
+                number: 0,
+                last_used: Moment::now(),
+            });
+        }
         Ok(())
     }
-}
-
-fn locked(table: &'static str, whole: bool) -> Error {
-    Error::Locked { table, whole }
 }
 
 /// How many bytes a packet may be estimated at on a server that takes `max_packet`.

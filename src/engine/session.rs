@@ -14,7 +14,9 @@ use crate::sql::packed::LAST_OF_SEQUENCE;
 use crate::sql::prepared::Prepared;
 use crate::sql::script::{MARK, Packet, Proof};
 use crate::sql::server_error::{Meaning, STATEMENT_TIMEOUT, TOO_MANY_PREPARED, code_of};
-use crate::sql::session::{Commit, OWN_ADDRESS, WHO, address_of, kill, rollback, settings};
+use crate::sql::session::{
+    ADDRESS, CIPHER, Commit, LAST, MADE, OWN_ADDRESS, WHO, address_of, kill, rollback, settings,
+};
 
 /// An open connection with its settings made.
 pub(crate) struct Session {
@@ -131,21 +133,27 @@ impl Session {
         let account_limit = who.try_get_unchecked(3)?;
         let prepared_limit: u64 = who.try_get_unchecked(4)?;
         let answers = rows_until_error(&mut connection, settings(dialect, commit));
-        let mut answers = within(limit, answers).await?.into_iter();
-        let cipher = text(answers.next(), 1)?;
-        let encrypted = cipher.is_some_and(|cipher| !cipher.is_empty());
-        let mut address = text(answers.next(), 0)?;
+        let answers = within(limit, answers).await?;
+        let answer = |column| answers.iter().find_map(|row| text(row, column));
+        if answer(MADE).is_none() {
+            return Err(sqlx::Error::Protocol(
+                "the server, or a proxy before it, did not answer all statements of a query".into(),
+            ));
+        }
+        let encrypted = answer(CIPHER).is_some_and(|cipher| !cipher.is_empty());
+        // Without it the session cannot be killed, and all else works. Of a local socket it says nothing.
+        let has_port = |address: &String| address.contains(':');
+        let mut address = answer(ADDRESS).filter(has_port);
         if let Dialect::MariaDb { sequences } = &mut dialect {
-            *sequences = text(answers.next(), 0)?.as_deref() == Some(LAST_OF_SEQUENCE);
+            *sequences = answer(LAST).as_deref() == Some(LAST_OF_SEQUENCE);
         } else if address.is_none() {
-            address = match within(limit, last_row(&mut connection, OWN_ADDRESS.to_owned())).await {
-                Ok(row) => text(row, 0)?,
+            let row = within(limit, last_row(&mut connection, OWN_ADDRESS.to_owned())).await;
+            address = match row {
+                Ok(row) => row.and_then(|row| text(&row, ADDRESS)).filter(has_port),
                 Err(sqlx::Error::Database(_)) => None,
                 Err(error) => return Err(error),
             };
         }
-        // Without it the session cannot be killed, and all else works. Of a local socket it says nothing.
-        let address = address.filter(|address| address.contains(':'));
         Ok(Self {
             connection,
             dialect,
@@ -289,7 +297,7 @@ fn is_statement_timeout(error: &sqlx::Error) -> bool {
     code_of(error).is_some_and(|code| STATEMENT_TIMEOUT.contains(&code))
 }
 
-/// The rows of all statements, up to the first that the server refuses behind the first row.
+/// The rows of all statements, up to the first behind the first row that the server refuses.
 async fn rows_until_error(
     connection: &mut MySqlConnection,
     sql: String,
@@ -301,16 +309,23 @@ async fn rows_until_error(
             Ok(Some(Either::Left(_))) => {}
             Ok(Some(Either::Right(row))) => rows.push(row),
             Ok(None) => return Ok(rows),
-            Err(sqlx::Error::Database(_)) if !rows.is_empty() => return Ok(rows),
-            Err(error) => return Err(error),
+            Err(error) => {
+                let meaning = code_of(&error).map(Meaning::of);
+                let refused = meaning.is_some_and(|meaning| meaning != Meaning::Gone);
+                return if refused && !rows.is_empty() {
+                    Ok(rows)
+                } else {
+                    Err(error)
+                };
+            }
         }
     }
 }
 
-/// A column of a row that may be missing.
-fn text(row: Option<MySqlRow>, column: usize) -> Result<Option<String>, sqlx::Error> {
-    let text = row.map(|row| row.try_get_unchecked::<Option<String>, _>(column));
-    Ok(text.transpose()?.flatten())
+/// A column of a row, as text, if it has that.
+fn text(row: &MySqlRow, column: &str) -> Option<String> {
+    let text = row.try_get_unchecked::<Option<String>, _>(column);
+    text.ok().flatten()
 }
 
 async fn last_row(

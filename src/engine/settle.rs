@@ -161,11 +161,10 @@ async fn attempt(
         Some(session) => session,
         none => none.insert(shared.pool.get(shared.options.packet_limit).await?),
     };
-    let makes_row = unsettled.numbered.makes_its_row();
     let Numbered {
         lane, number, rows, ..
     } = unsettled.numbered;
-    let packet = packet::settle_lane(lane, number, makes_row, session.dialect);
+    let packet = packet::settle_lane(lane, number, session.dialect);
     // Complete only if its COMMIT was acknowledged.
     let answer = session.packet(packet).await.map_err(Failure::into_error)?;
     let answer = answer.unwrap_or_default();

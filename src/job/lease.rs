@@ -80,7 +80,9 @@ impl JobLease {
     /// Records the slot as done when the caller's transaction commits, and not otherwise: what the work has written there and the record
     /// are one. So the work counts exactly once, whatever happens to the machine, its connection, or its lease. One round trip.
     ///
-    /// Call it once in the transaction, commit, and end the work with a success. If the transaction is rolled back, the slot is this
+    /// Call it once in the transaction and as the last statement, commit, and end the work with a success: from here to the commit the
+    /// transaction holds the slot's row, so that the lease is not renewed. If that takes two thirds of the [ttl](crate::JobSlot::ttl), the
+    /// lease is lost and the work is dropped, with its transaction. If the transaction is rolled back, the slot is this
     /// machine's as before: the work may try another transaction. If the work ends with a success and none was committed,
     /// [`run_once`](crate::JobSlot::run_once) fails with [`Error::NotFinished`].
     ///
@@ -91,8 +93,8 @@ impl JobLease {
     ///     .slot("2026-11")
     ///     .run_once(async |lease| {
     ///         let mut tx = pool.begin().await?;
-    ///         lease.finish_in(&mut tx).await?;
     ///         sqlx::query("UPDATE account SET balance = balance * 1.01").execute(&mut *tx).await?;
+    ///         lease.finish_in(&mut tx).await?;
     ///         tx.commit().await?;
     ///         Ok::<_, Box<dyn std::error::Error>>(())
     ///     })

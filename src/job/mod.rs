@@ -183,9 +183,10 @@ impl JobSlot {
     /// # Errors
     ///
     /// That of `work`: the slot is released. [`Error::LockLost`] if the lease was lost before the slot was recorded as done: another
-    /// machine may be at it; after `finish_in` it may also be done. [`Error::OutcomeUnknown`] if it could not be found out in time whether it was recorded: it
-    /// still is in the background, and [`is_done`](Self::is_done) tells. [`Error::Busy`] if a transaction in which the lease was used is still open: what
-    /// becomes of the slot is carried out when that has ended. [`Error::NotFinished`] after a [`finish_in`](JobLease::finish_in) that was not committed.
+    /// machine may be at it; after `finish_in` it may also be done. [`Error::OutcomeUnknown`] if it could not be found out in time whether it was recorded:
+    /// [`is_done`](Self::is_done) tells. [`Error::Busy`] if the work has ended, and a transaction in which the lease was used is still open, or a crowd
+    /// stands at the row: what becomes of the slot is tried until the lease has ended and the request timeout after that; then the slot may be run
+    /// again. [`Error::NotFinished`] after a [`finish_in`](JobLease::finish_in) that was not committed.
     /// [`Error::InvalidName`] and [`Error::InvalidOption`] before anything is sent; others as the server gives cause for.
     ///
     /// # Cancel safety
@@ -299,7 +300,12 @@ impl JobSlot {
         let asked = Moment::now();
         let waiting = metric::Waiting::begin();
         let span = telemetry::acquire(&key.name);
-        let claim = self.locks().claim(&key, terms).instrument(span).await?;
+        let claim = self.locks().claim(&key, terms).instrument(span).await;
+        let claim = match claim {
+            // Nothing has run: others stand at its row.
+            Err(Error::Busy { .. }) => Claim::Taken,
+            claim => claim?,
+        };
         waiting.end();
         match &claim {
             Claim::Granted(turn) => {

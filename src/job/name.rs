@@ -39,7 +39,10 @@ pub(super) fn row_name(job: &str, slot: &str) -> Result<Name, Error> {
         ));
     }
     // The server puts some of them before the name of the job itself, so that no list would show the slot.
-    if slot.starts_with(|first: char| first < ' ') {
+    if slot
+        .trim_start_matches(' ')
+        .starts_with(|first: char| first < ' ')
+    {
         return Err(invalid(
             slot,
             "it begins with a control character; leave that out",
@@ -79,6 +82,7 @@ mod tests {
             ("a", ""),
             ("a", "1 "),
             ("a", "\t1"),
+            ("a", " \t1"),
         ] {
             assert!(row_name(job, slot).is_err(), "{job:?} {slot:?}");
         }

@@ -58,6 +58,8 @@ impl Terms {
         } = self;
         (*ttl, *auto_renew, *hold_at_least) == (those.ttl, those.auto_renew, those.hold_at_least)
             && *passes == those.passes
+            // What does not pass on is described as its holder asked.
+            && (*passes || self.description == those.description)
             && (*max_hold, *owner, *linger) == (those.max_hold, those.owner, those.linger)
     }
 

@@ -206,10 +206,8 @@ fn packets(dialect: Dialect) -> Vec<(&'static str, Packet)> {
         fence: 1_790_000_000_000_001,
     };
     let day = 86_400_000_000;
-    for (name, number) in [("settle-first-batch", 1), ("settle-lane", 42)] {
-        let makes_row = number == 1;
-        packets.push((name, packet::settle_lane(lane, number, makes_row, dialect)));
-    }
+    packets.push(("register-lane", packet::register_lane(lane, dialect)));
+    packets.push(("settle-lane", packet::settle_lane(lane, 42, dialect)));
     packets.push(("purge", purge::step(&[doomed], day, dialect)));
     packets.push((
         "purge-lane",

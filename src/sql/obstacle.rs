@@ -4,7 +4,7 @@
 //! takes the same lock on the table as a packet does. If it fails its connection must be closed; until that arrives the server
 //! allows its transaction a second.
 
-use super::{LANE_TABLE, NOW, TABLE, literal};
+use super::{LANE_TABLE, TABLE, literal};
 use crate::stripe::Stripe;
 use crate::token::Token;
 
@@ -13,14 +13,6 @@ pub(crate) fn find_lane(lane: Token) -> String {
     let mut sql = format!("SET wait_timeout=1;SELECT '1' FROM {LANE_TABLE} WHERE id=");
     literal::bytes(&mut sql, lane.as_bytes());
     sql.push_str(" FOR UPDATE SKIP LOCKED;COMMIT;SET wait_timeout=28800");
-    sql
-}
-
-/// Writes a transaction that makes the row of a lane that has none, and fails if somebody has locked the place for it.
-pub(crate) fn make_lane(lane: Token) -> String {
-    let mut sql = format!("INSERT INTO {LANE_TABLE} (id,seq,modify_time) VALUES (");
-    literal::bytes(&mut sql, lane.as_bytes());
-    sql.push_str(&format!(",0,{NOW});COMMIT"));
     sql
 }
 

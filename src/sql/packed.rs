@@ -12,7 +12,7 @@ pub(super) const SEQUENCE: &str = "seq_0_to_1023 v";
 pub(super) const SEQUENCE_LENGTH: usize = 1_024;
 
 /// Asks whether there are such numbers: an error says that there are none.
-pub(crate) const FIND_SEQUENCE: &str = "SELECT MAX(seq) FROM seq_0_to_1023";
+pub(crate) const FIND_SEQUENCE: &str = "SELECT MAX(seq) AS last FROM seq_0_to_1023";
 /// The answer.
 pub(crate) const LAST_OF_SEQUENCE: &str = "1023";
 

@@ -178,6 +178,19 @@ pub(crate) fn find_stripe(stripe: Stripe) -> String {
     sql
 }
 
+/// Writes the registration of a lane, before its first batch.
+pub(crate) fn register_lane(lane: Token, dialect: Dialect) -> Packet {
+    let mut script = Script::transaction(dialect, None, 512);
+    script.change(|script| {
+        let id = id_of(lane);
+        script.push(&format!(
+            "INSERT INTO t_tag_lock_lane (id,seq,modify_time) VALUES ({id},0,{NOW})"
+        ));
+    });
+    script.expect("1");
+    script.commit("'registered'")
+}
+
 /// What `results` says when batch `number` never ran and never can.
 pub(crate) const FENCED: &str = "fenced";
 /// What `results` says when nobody knows any more whether the batch ran, and it never can again.
@@ -187,13 +200,12 @@ pub(crate) const GONE: &str = "gone";
 /// batch and a `;`.
 ///
 /// It waits for the packet that may still run, since that holds the lane's row. An upsert assigns from left to right, so
-/// `results` is decided by the `seq` that it found. A row that is missing is made, and fences the batch: either the batch would have made it
-/// (`makes_row`), and so has not run; or a failover lost it or a purge took it, and nobody knows. Running it again changes nothing.
+/// `results` is decided by the `seq` that it found. A row that is gone, since a failover lost it or a purge took it, is made again, and
+/// fences the batch. Running it again changes nothing.
 ///
 /// It commits only if the row says afterwards that the batch can run no more.
-pub(crate) fn settle_lane(lane: Token, number: u64, makes_row: bool, dialect: Dialect) -> Packet {
+pub(crate) fn settle_lane(lane: Token, number: u64, dialect: Dialect) -> Packet {
     let id = id_of(lane);
-    let missing = if makes_row { FENCED } else { GONE };
     let mut script = Script::transaction(dialect, None, 1024);
     script.unchecked_if(Mutant::SettlementUnchecked);
     let mut results = String::from("COALESCE(results,'')");
@@ -213,7 +225,7 @@ pub(crate) fn settle_lane(lane: Token, number: u64, makes_row: bool, dialect: Di
         script.statement(|script| {
             script.push(&format!(
                 "INSERT INTO t_tag_lock_lane (id,seq,results,modify_time) \
-                 VALUES ({id},{number},'{number};{missing}',{NOW}) \
+                 VALUES ({id},{number},'{number};{GONE}',{NOW}) \
                  ON DUPLICATE KEY UPDATE results=IF(seq<VALUES(seq),'{number};{FENCED}',results),\
                  seq=GREATEST(seq,VALUES(seq)),modify_time=VALUES(modify_time)"
             ));
@@ -236,8 +248,8 @@ pub(crate) fn settle_lane(lane: Token, number: u64, makes_row: bool, dialect: Di
 
 impl Script<'_> {
     /// Locks the lane's row. Batch N runs once: if the number before it is anything but N-1, the
-    /// assignment is NULL, strict mode answers 1048, and the packet stops before it did anything. The first batch
-    /// makes the row; one that an operator deleted is made again, so that no batch runs without a number.
+    /// assignment is NULL, strict mode answers 1048, and the packet stops before it did anything. A row
+    /// that an operator deleted is made again, so that no batch runs without a number.
     fn number_batch(&mut self, batch: &Batch<'_>) {
         self.statement(|script| {
             script.push("INSERT INTO t_tag_lock_lane (id,seq,modify_time) VALUES (");

@@ -18,12 +18,18 @@ pub(crate) const WHO: &str = "SELECT VERSION(),CONNECTION_ID(),@@max_allowed_pac
 
 /// Asks under which address the server sees this session. The server goes through all its sessions for that.
 pub(crate) const OWN_ADDRESS: &str =
-    "SELECT host FROM information_schema.processlist WHERE id=CONNECTION_ID()";
+    "SELECT host AS address FROM information_schema.processlist WHERE id=CONNECTION_ID()";
 
 /// The same of a MySQL that has an index for it, where nobody has switched it off: without a row or with an error otherwise.
 /// <https://dev.mysql.com/doc/refman/8.4/en/performance-schema-processlist-table.html>
 const OWN_ADDRESS_BY_INDEX: &str =
-    "SELECT host FROM performance_schema.processlist WHERE id=CONNECTION_ID()";
+    "SELECT host AS address FROM performance_schema.processlist WHERE id=CONNECTION_ID()";
+
+/// The columns of the answers to [`settings`]: the settings are made; the cipher; the address; the last of the server's numbers.
+pub(crate) const MADE: &str = "made";
+pub(crate) const CIPHER: &str = "Value";
+pub(crate) const ADDRESS: &str = "address";
+pub(crate) const LAST: &str = "last";
 
 /// Asks under which address the server sees a session, if it has that.
 pub(crate) fn address_of(number: u64) -> String {
@@ -49,8 +55,8 @@ pub(crate) fn kill(number: u64) -> String {
 ///   and so lock rows that nobody named.
 /// - `net_write_timeout`: a client that does not read holds nothing for long.
 ///
-/// Behind them it is asked which cipher the session has (none without TLS), and what may fail: under which address the server sees it,
-/// and whether the server lends its numbers.
+/// Behind them stands an answer that says that they are made. Then it is asked what may fail: which cipher the session has (none without
+/// TLS), under which address the server sees it, and whether the server lends its numbers.
 pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
     let autocommit = match commit {
         Commit::Explicit => 0,
@@ -74,7 +80,7 @@ pub(crate) fn settings(dialect: Dialect, commit: Commit) -> String {
              'hypergraph_optimizer=off',@@optimizer_switch)",
         );
     }
-    sql.push_str(";SHOW SESSION STATUS LIKE 'Ssl_cipher'");
+    sql.push_str(";SELECT 1 AS made;SHOW SESSION STATUS LIKE 'Ssl_cipher'");
     let questions = match dialect {
         Dialect::MySql => [OWN_ADDRESS_BY_INDEX].as_slice(),
         Dialect::MariaDb { .. } => &[OWN_ADDRESS, FIND_SEQUENCE],

@@ -102,7 +102,7 @@ impl Watches {
     fn tell(&self, look: u64, names: &[Name], seen: Result<HashMap<String, LockInfo>, Error>) {
         let mut seen = match seen {
             Ok(seen) => Ok(seen),
-            Err(error) if error.is_hopeless() => Err(error),
+            Err(error) if error.is_hopeless() || !error.is_retryable() => Err(error),
             Err(error) => {
                 tracing::debug!(%error, "cannot look at the locks that are watched");
                 return;

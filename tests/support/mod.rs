@@ -134,7 +134,7 @@ pub async fn number(connection: &mut MySqlConnection, sql: &str) -> i64 {
     row.try_get_unchecked(0).expect("a number")
 }
 
-/// Whether a command is a batch, which its lane numbers; not the settlement of a lane.
+/// Whether a command is a batch, which its lane numbers; not the registration or the settlement of a lane.
 pub fn is_batch(command: &proxy::Command) -> bool {
     let sql = command.sql().unwrap_or_default();
     [&b"seq=IF(seq+1="[..], b"EXECUTE tag_lock_"]

@@ -207,7 +207,7 @@ impl Server {
         let age = older_than.as_micros();
         self.number(&format!(
             "SELECT COUNT(*) FROM t_tag_lock WHERE (kind=1 AND (status=0 OR deadline<=UTC_TIMESTAMP(6)) \
-             OR kind>1 AND deadline<=UTC_TIMESTAMP(6)) AND TIMESTAMPDIFF(MICROSECOND,modify_time,UTC_TIMESTAMP(6))>={age}"
+             OR kind>1 AND deadline<=UTC_TIMESTAMP(6) OR kind=4 AND status=4) AND TIMESTAMPDIFF(MICROSECOND,modify_time,UTC_TIMESTAMP(6))>={age}"
         ))
         .await
     }

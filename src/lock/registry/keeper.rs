@@ -234,11 +234,13 @@ pub(crate) fn renewed(
                 let _ = locks.stop_lingering(lease);
             }
         }
-        // No transaction releases an owner's level.
+        // No transaction releases an owner's level; and the slot of a job that is free, and not done, was given back by its lease's end.
         Ok(Answer {
-            outcome: Outcome::Released { .. },
+            outcome: Outcome::Released { done, .. },
             ..
-        }) if lease.terms.owner.is_none() => locks.released_in_transaction(lease),
+        }) if lease.terms.owner.is_none() && (done || lease.has_place()) => {
+            locks.released_in_transaction(lease);
+        }
         // What it said of the level was out of date when it came to the row: another one has renewed it.
         Ok(_) if lease.level_until() > until => {}
         Ok(_) => locks.lose(lease),
