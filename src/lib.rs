@@ -15,6 +15,7 @@ mod lock;
 mod metric;
 mod mutant;
 mod name;
+mod permit;
 mod purge;
 mod quietly;
 mod range;
@@ -39,6 +40,7 @@ pub use self::lock::{LeaseView, LockGuard, LockRequest, WorkOutput};
 #[cfg(tag_lock_mutants)]
 #[doc(hidden)]
 pub use self::mutant::MUTANTS;
+pub use self::permit::{Permit, Semaphore};
 pub use self::purge::Purged;
 pub use self::transaction::TransactionLock;
 pub use self::watch::{Holder, LockWatch};

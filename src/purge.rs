@@ -1,4 +1,4 @@
-//! Deleting rows of locks and slots of jobs that nobody has used for long, of operation ids that were forgotten, and of counters whose window has ended.
+//! Deleting rows of locks, of permits, and of slots of jobs that nobody has used for long, of operation ids that were forgotten, and of counters whose window has ended.
 //!
 //! Off unless it is called, or asked for: in production rows usually stay.
 
@@ -52,14 +52,14 @@ const GENTLE: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Purged {
-    /// Rows of locks, of slots of jobs, of operation ids, and of counters whose window has ended.
+    /// Rows of locks, of permits, of slots of jobs, of operation ids, and of counters whose window has ended.
     pub rows: u64,
     /// Rows of lanes of clients that are gone.
     pub lanes: u64,
 }
 
 impl LockClient {
-    /// Deletes the rows of locks that are free, of slots of [jobs](crate::Job) that nobody is at, of operation ids whose retention has ended, and of
+    /// Deletes the rows of locks and of permits that are free, of slots of [jobs](crate::Job) that nobody is at, of operation ids whose retention has ended, and of
     /// counters whose [window](crate::Counter::window) has, if nothing changed them for `older_than` (at least one hour). Other counters stay: they are data.
     /// Fencing tokens still rise afterwards. A slot that was done is forgotten then, and would be run again: `older_than` is also how late a machine
     /// may ask for a slot.
@@ -137,6 +137,7 @@ impl Purger {
                     2 => Kind::Counter,
                     3 => Kind::Once,
                     4 => Kind::Job,
+                    5 => Kind::Permit,
                     _ => continue,
                 };
                 // A name that this library did not write stays.

@@ -34,7 +34,7 @@ use crate::watch::Watches;
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Inner {
-    pub(super) in_use: Arc<InUse>,
+    pub(crate) in_use: Arc<InUse>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) connect: MySqlConnectOptions,

@@ -18,6 +18,7 @@ use crate::inspect::LockInfo;
 use crate::job::Job;
 use crate::lock::LockRequest;
 use crate::name::Name;
+use crate::permit::Semaphore;
 use crate::sql::row::RowKey;
 use crate::watch::LockWatch;
 
@@ -169,6 +170,21 @@ impl LockClient {
     /// ```
     pub fn job(&self, name: &str) -> Job {
         Job::new(Arc::clone(&self.inner), name)
+    }
+
+    /// A semaphore by its name and its number of permits, 1 to 1,024: at most so many tasks hold one at once, over all processes. The name
+    /// has no `#`, and at most 250 characters. A lock of the same name is something else. See [`Semaphore`].
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let permit = locks.semaphore("api", 10).acquire().await?;
+    /// // … one of ten at a time …
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn semaphore(&self, name: &str, permits: u32) -> Semaphore {
+        Semaphore::new(Arc::clone(&self.inner), name, permits)
     }
 
     /// An election by its name: of all who campaign one leads, until it resigns or loses its lease. It is the lock of the same name, whose

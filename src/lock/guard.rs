@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::registry::ending::TurnEnd;
 use super::registry::in_use::InUse;
 use super::registry::lease::Lease;
+use super::registry::semaphore::Seat;
 use super::registry::turn::Turn;
 use super::registry::{Locks, keeper};
 use crate::clock::{Moment, micros};
@@ -346,6 +347,11 @@ impl LeaseView {
         self.lease.current_turn() == self.fence
             && self.lease.idle_since().is_none()
             && !self.lease.has_ended()
+    }
+
+    /// Of a permit, which one it is.
+    pub(crate) fn seat(&self) -> Option<Seat> {
+        self.lease.seat.clone()
     }
 
     pub(crate) fn is_reentrant(&self) -> bool {

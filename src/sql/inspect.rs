@@ -19,8 +19,8 @@ fn select(kind: Kind) -> String {
     format!("{columns} FROM t_tag_lock WHERE kind={kind} AND slot=0")
 }
 
-/// Those of many locks that have a row, each found by its primary key.
-pub(crate) fn many<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+/// Those of many rows of one kind that exist, each found by its primary key.
+pub(crate) fn many<'n>(kind: Kind, names: impl IntoIterator<Item = &'n str>) -> String {
     let mut sql = columns();
     sql.push_str(" FROM (");
     for (number, name) in names.into_iter().enumerate() {
@@ -38,7 +38,7 @@ pub(crate) fn many<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     sql.push_str(
         ") v STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) ON t.lock_name=v.name AND t.kind=",
     );
-    literal::number(&mut sql, Kind::Lock as u8);
+    literal::number(&mut sql, kind as u8);
     sql.push_str(" AND t.slot=0");
     sql
 }

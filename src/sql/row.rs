@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     Once = 3,
     /// A slot of a job: a lease while somebody is at it, and a record when it is done.
     Job = 4,
+    /// A permit of a semaphore: one of its slots.
+    Permit = 5,
 }
 
 /// The address of a row.
@@ -52,6 +54,13 @@ impl RowKey {
         Self {
             name: slot,
             kind: Kind::Job,
+        }
+    }
+
+    pub(crate) fn permit(slot: Name) -> Self {
+        Self {
+            name: slot,
+            kind: Kind::Permit,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::name::Name;
 use crate::sql::inspect;
+use crate::sql::row::Kind;
 use crate::timing::LOOK;
 
 /// How many names one query reads.
@@ -89,7 +90,7 @@ impl Watches {
     async fn look(&self, names: &[Name]) -> Result<HashMap<String, LockInfo>, Error> {
         let mut seen = HashMap::new();
         for names in names.chunks(TOGETHER) {
-            let sql = inspect::many(names.iter().map(Name::as_str));
+            let sql = inspect::many(Kind::Lock, names.iter().map(Name::as_str));
             for row in self.engine.query(sql).await? {
                 let info = LockInfo::from_row(&row).map_err(Error::from_sqlx)?;
                 seen.insert(info.name.clone(), info);

@@ -68,9 +68,11 @@ impl Locks {
             }
             over
         };
-        let has_place = lease.has_place();
-        let over = has_place.then(|| locks.lock().change(&lease.name, end));
-        let over = over.flatten();
+        let over = if lease.has_place() {
+            locks.lock().change(&lease.name, end)
+        } else {
+            locks.end_permit(lease, now, &mut actions)
+        };
         // The client is closed, or it is the slot of a job. Whoever ends the lease releases it, once: an owner's levels are counted.
         if over.is_none() && lease.end() {
             actions.push(Action::Release {
@@ -156,7 +158,7 @@ impl Locks {
                 return;
             }
             if end.is_announced() {
-                locks.announce(&ended.name, &result);
+                locks.announce(&ended, &result);
             }
             let result = match result {
                 Ok(Answer {
@@ -218,13 +220,17 @@ impl Locks {
         }
         if end.is_announced() {
             // A closed client has no places any more.
-            let _ = self.change(&lease.name, |place, _| place.release_is_busy());
+            let _ = self.change_of(lease, |place, _| place.release_is_busy());
+            let now = Moment::now();
+            self.change_seat(lease, |permits, slot, actions| {
+                permits.release_is_busy(slot, now, actions);
+            });
         }
         self.send_release(lease, end, None, true);
     }
 
-    /// The place goes on after a release.
-    fn announce(self: &Arc<Self>, name: &Name, result: &Result<Answer, Error>) {
+    /// The place, or the semaphore, goes on after a release.
+    fn announce(self: &Arc<Self>, lease: &Lease, result: &Result<Answer, Error>) {
         let (wanted, fence) = match result {
             Ok(Answer {
                 outcome: Outcome::Released { fence, wanted, .. },
@@ -234,8 +240,11 @@ impl Locks {
         };
         let now = Moment::now();
         // A closed client has no places any more.
-        let _ = self.change(name, |place, actions| {
+        let _ = self.change_of(lease, |place, actions| {
             place.released(from_micros(wanted), fence, now, actions);
+        });
+        self.change_seat(lease, |permits, slot, actions| {
+            permits.released(slot, wanted > 0, now, actions);
         });
     }
 
@@ -260,6 +269,9 @@ impl Locks {
     fn move_on(self: &Arc<Self>, lease: &Arc<Lease>) {
         let now = Moment::now();
         let _ = self.change_of(lease, |place, actions| place.lost(lease, now, actions));
+        self.change_seat(lease, |permits, slot, actions| {
+            permits.lost(slot, lease, now, actions);
+        });
     }
 
     /// A transaction of the holder's released the lease, and has committed.
@@ -278,6 +290,7 @@ impl Locks {
         };
         // What idles is nobody's, whatever is kept.
         let idle: Vec<Arc<Lease>> = places.filter_map(Place::close).collect();
+        self.semaphores().close();
         self.keep_at_close.store(!release, Ordering::Release);
         for lease in idle {
             if lease.end() {

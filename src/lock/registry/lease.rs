@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Locks;
+use super::semaphore::Seat;
 use crate::clock::{Moment, from_micros, micros};
 use crate::lock::terms::Terms;
 use crate::metric::Hold;
@@ -45,8 +46,10 @@ pub(crate) struct Lease {
     /// Tells leases of this process apart.
     pub(crate) number: u64,
     pub(crate) name: Name,
-    /// A lock, or the slot of a job.
+    /// A lock, a permit, or the slot of a job.
     pub(crate) kind: Kind,
+    /// Of a permit, which one it is.
+    pub(crate) seat: Option<Seat>,
     pub(crate) token: Token,
     /// The last fencing token of the block that the grant reserved.
     pub(crate) fence: u64,
@@ -107,6 +110,7 @@ impl Lease {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             name,
             kind,
+            seat: None,
             token,
             fence,
             terms,
@@ -134,6 +138,12 @@ impl Lease {
         lease
     }
 
+    /// It is a permit: this one.
+    pub(crate) fn at(mut self, seat: Seat) -> Self {
+        self.seat = Some(seat);
+        self
+    }
+
     /// The row that it is a lease of.
     pub(crate) fn key(&self) -> RowKey {
         RowKey {
@@ -142,7 +152,7 @@ impl Lease {
         }
     }
 
-    /// Whether its name has a place, with tasks that wait for it in memory: a lock has, the slot of a job has not.
+    /// Whether its name has a place, with tasks that wait for it in memory: a lock has, a permit and the slot of a job have not.
     pub(crate) fn has_place(&self) -> bool {
         self.kind == Kind::Lock
     }

@@ -8,9 +8,11 @@ pub(crate) mod keeper;
 pub(crate) mod lease;
 mod linger;
 mod pace;
+mod permits;
 mod place;
 mod places;
 mod rotation;
+pub(crate) mod semaphore;
 pub(crate) mod slot;
 mod ticket;
 pub(crate) mod turn;
@@ -28,8 +30,9 @@ use self::lease::Lease;
 use self::linger::Lingering;
 use self::place::{Action, Asking, Place, Question, Waiter};
 use self::places::Places;
+use self::semaphore::Semaphores;
 pub(crate) use self::ticket::Entered;
-use self::ticket::{Entering, Ticket};
+use self::ticket::{Entering, Line, Ticket};
 use super::terms::{Terms, Wait};
 use crate::clock::{Moment, micros};
 use crate::engine::Engine;
@@ -64,10 +67,13 @@ pub(crate) struct Locks {
     /// What our tokens begin with.
     client: u32,
     places: Mutex<Places>,
+    semaphores: Mutex<Semaphores>,
     pub(crate) keeper: Keeper,
     lingering: Lingering,
     /// A place has a new time to look.
     pub(crate) watch: Arc<Notify>,
+    /// A semaphore has a new time to look.
+    watch_permits: Arc<Notify>,
     pub(crate) stopped: CancellationToken,
     next_id: AtomicU64,
     keep_at_close: AtomicBool,
@@ -82,10 +88,12 @@ impl Locks {
             client,
             lingering: Lingering::new(client),
             places: Mutex::default(),
+            semaphores: Mutex::default(),
             keeper: Keeper::default(),
             watch: Arc::default(),
+            watch_permits: Arc::default(),
             stopped: CancellationToken::new(),
-            next_id: AtomicU64::new(0),
+            next_id: AtomicU64::new(1),
             keep_at_close: AtomicBool::new(false),
         });
         let (weak, stopped) = (Arc::downgrade(&locks), locks.stopped.clone());
@@ -96,6 +104,10 @@ impl Locks {
         let changed = Arc::clone(&locks.watch);
         let watch = move || watcher::run(weak.clone(), Arc::clone(&changed), stopped.clone());
         locks.engine.keep_running("the watcher of locks", watch);
+        let (weak, stopped) = (Arc::downgrade(&locks), locks.stopped.clone());
+        let changed = Arc::clone(&locks.watch_permits);
+        let watch = move || semaphore::run(weak.clone(), Arc::clone(&changed), stopped.clone());
+        locks.engine.keep_running("the watcher of permits", watch);
         let (weak, stopped) = (Arc::downgrade(&locks), locks.stopped.clone());
         let some = Arc::clone(&locks.lingering.some);
         let linger = move || linger::run(weak.clone(), Arc::clone(&some), stopped.clone());
@@ -110,6 +122,10 @@ impl Locks {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Asks for a lock, or waits for it behind others. What it gives says how the wait ends.
     pub(crate) fn enter<'l>(
         self: &'l Arc<Self>,
@@ -118,7 +134,7 @@ impl Locks {
         wait: Wait,
         now: Moment,
     ) -> Result<Entered<'l>, Error> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_id();
         let hears = terms.may_linger() && self.lingering.hears(now);
         let mut actions = Vec::new();
         let enter = |place: &mut Place| {
@@ -159,7 +175,7 @@ impl Locks {
         // From here on, dropping it takes the waiter out of the queue.
         Ok(Entered::Waits(Ticket {
             locks: self,
-            name,
+            line: Line::Place(name),
             wait,
             id,
             receiver,
@@ -181,7 +197,7 @@ impl Locks {
         Some(result)
     }
 
-    /// Changes the place of a lease. The slot of a job has none.
+    /// Changes the place of a lease. A permit and the slot of a job have none.
     fn change_of<T>(
         self: &Arc<Self>,
         lease: &Lease,

@@ -1,4 +1,4 @@
-//! A task's wait for a lock, from its question to the answer.
+//! A task's wait for a lock or a permit, from its question to the answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use super::place::{Action, Leaving, Place};
+use super::place::Leaving;
+use super::semaphore::Semaphore;
 use super::turn::Turn;
 use super::{InVain, Locks};
 use crate::clock::Moment;
@@ -33,10 +34,26 @@ pub(crate) enum Entered<'l> {
     Waits(Ticket<'l>),
 }
 
+/// Where a waiter stands.
+pub(crate) enum Line<'l> {
+    /// For a lock.
+    Place(&'l Name),
+    Semaphore(Arc<Semaphore>),
+}
+
+impl Line<'_> {
+    fn name(&self) -> &Name {
+        match self {
+            Self::Place(name) => name,
+            Self::Semaphore(semaphore) => &semaphore.name,
+        }
+    }
+}
+
 /// A waiter's place in the queue, given up on drop.
 pub(crate) struct Ticket<'l> {
     pub(super) locks: &'l Arc<Locks>,
-    pub(super) name: &'l Name,
+    pub(super) line: Line<'l>,
     pub(super) wait: Wait,
     pub(super) id: u64,
     pub(super) receiver: oneshot::Receiver<Result<Option<Turn>, Error>>,
@@ -46,7 +63,7 @@ pub(crate) struct Ticket<'l> {
 
 impl Ticket<'_> {
     pub(crate) async fn wait(mut self) -> Result<Result<Turn, InVain>, Error> {
-        let span = telemetry::wait(self.name);
+        let span = telemetry::wait(self.line.name());
         let answer = match self.wait {
             Wait::Forever => self.answer().instrument(span).await?,
             // Apart, so that the others need no room for it.
@@ -63,15 +80,14 @@ impl Ticket<'_> {
         if let Ok(answer) = tokio::time::timeout(longest, self.answer()).await {
             return answer;
         }
-        let since =
-            match self.change(|place, id, now, actions| place.time_is_over(id, now, actions)) {
-                Some(Leaving::Stays(since)) => since,
-                Some(Leaving::Left { seen }) => {
-                    self.queued = false;
-                    return Ok(Err(if seen { InVain::Held } else { InVain::NoNews }));
-                }
-                Some(Leaving::Answered) | None => return self.answer().await,
-            };
+        let since = match self.time_is_over() {
+            Some(Leaving::Stays(since)) => since,
+            Some(Leaving::Left { seen }) => {
+                self.queued = false;
+                return Ok(Err(if seen { InVain::Held } else { InVain::NoNews }));
+            }
+            Some(Leaving::Answered) | None => return self.answer().await,
+        };
         // The answer that is on its way is waited for: a short wait is one attempt.
         let limit = match self.wait {
             Wait::Not => self.locks.engine.answer_limit(),
@@ -81,13 +97,13 @@ impl Ticket<'_> {
             return answer;
         }
         // The place goes on: a grant that comes is the next one's, or is given back.
-        if self.change(|place, id, now, actions| place.leave(id, now, actions)) != Some(true) {
+        if self.leave() != Some(true) {
             return self.answer().await;
         }
         self.queued = false;
         match self.wait {
             Wait::Not => Err(Error::OutcomeUnknown {
-                name: self.name.to_string(),
+                name: self.line.name().to_string(),
             }),
             _ => Ok(Err(InVain::NoAnswer)),
         }
@@ -100,21 +116,40 @@ impl Ticket<'_> {
         Ok(turn.ok_or(InVain::Held))
     }
 
-    fn change<T>(
-        &self,
-        change: impl FnOnce(&mut Place, u64, Moment, &mut Vec<Action>) -> T,
-    ) -> Option<T> {
-        let now = Moment::now();
-        self.locks.change(self.name, |place, actions| {
-            change(place, self.id, now, actions)
-        })
+    fn time_is_over(&self) -> Option<Leaving> {
+        let (id, now) = (self.id, Moment::now());
+        match &self.line {
+            Line::Place(name) => self
+                .locks
+                .change(name, |place, actions| place.time_is_over(id, now, actions)),
+            Line::Semaphore(semaphore) => {
+                self.locks.change_permits(semaphore, |permits, actions| {
+                    permits.time_is_over(id, now, actions)
+                })
+            }
+        }
+    }
+
+    /// Leaves the queue; false: the answer is there.
+    fn leave(&self) -> Option<bool> {
+        let (id, now) = (self.id, Moment::now());
+        match &self.line {
+            Line::Place(name) => self
+                .locks
+                .change(name, |place, actions| place.leave(id, now, actions)),
+            Line::Semaphore(semaphore) => {
+                self.locks.change_permits(semaphore, |permits, actions| {
+                    permits.leave(id, now, actions)
+                })
+            }
+        }
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         if self.queued {
-            let _ = self.change(|place, id, now, actions| place.leave(id, now, actions));
+            let _ = self.leave();
         }
     }
 }

@@ -43,17 +43,17 @@ impl Waiter {
         drop(self.reply.send(Ok(None)));
     }
 
-    pub(super) fn fail(self, error: &Error) {
+    pub(crate) fn fail(self, error: &Error) {
         drop(self.reply.send(Err(error.clone())));
     }
 }
 
 /// Those that wait, by the order of their numbers.
 #[derive(Debug, Default)]
-pub(super) struct Queue(VecDeque<Waiter>);
+pub(crate) struct Queue(VecDeque<Waiter>);
 
 impl Queue {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -70,7 +70,7 @@ impl Queue {
     }
 
     /// Somebody new, or somebody who comes back to where it stood.
-    pub(super) fn push(&mut self, waiter: Waiter) {
+    pub(crate) fn push(&mut self, waiter: Waiter) {
         let place = self.0.partition_point(|other| other.id < waiter.id);
         self.0.insert(place, waiter);
     }
@@ -83,7 +83,7 @@ impl Queue {
         self.0.iter_mut().find(|waiter| waiter.id == id)
     }
 
-    pub(super) fn remove(&mut self, id: u64) -> Option<Waiter> {
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Waiter> {
         let position = self.0.iter().position(|waiter| waiter.id == id)?;
         self.0.remove(position)
     }
@@ -120,9 +120,72 @@ impl Queue {
         }
     }
 
-    pub(super) fn fail(&mut self, error: &Error) {
+    pub(crate) fn fail(&mut self, error: &Error) {
         for waiter in self.0.drain(..) {
             waiter.fail(error);
+        }
+    }
+}
+
+/// What a queue for several permits asks besides.
+impl Queue {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn nth(&self, position: usize) -> Option<&Waiter> {
+        self.0.get(position)
+    }
+
+    /// All but the first `many`.
+    pub(crate) fn behind(&self, many: usize) -> impl Iterator<Item = &Waiter> {
+        self.0.iter().skip(many)
+    }
+
+    pub(crate) fn position(&mut self, id: u64) -> Option<(usize, &mut Waiter)> {
+        let mut all = self.0.iter_mut().enumerate();
+        all.find(|(_, waiter)| waiter.id == id)
+    }
+
+    /// Where the first waiter stands that a lease serves.
+    pub(crate) fn first_to_share(&self, lease: &Lease) -> Option<usize> {
+        self.0
+            .iter()
+            .position(|waiter| waiter.terms.share(&lease.terms))
+    }
+
+    /// Gives the current turn to the first waiter that it serves and that takes it.
+    pub(crate) fn hand_to_any(&mut self, lease: &Arc<Lease>) -> bool {
+        while let Some(position) = self.first_to_share(lease) {
+            if let Some(waiter) = self.0.remove(position)
+                && waiter.take(Turn::current(lease))
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// These, of all but the first `many`, learn that nothing is to be had.
+    pub(crate) fn refuse_behind(&mut self, many: usize, which: impl Fn(&Waiter) -> bool) {
+        let mut position = many;
+        while let Some(waiter) = self.0.get(position) {
+            if !which(waiter) {
+                position += 1;
+            } else if let Some(waiter) = self.0.remove(position) {
+                waiter.refuse();
+            }
+        }
+    }
+
+    /// Those up to this number are told.
+    pub(crate) fn fail_until(&mut self, last: u64, error: &Error) {
+        while let Some(first) = self.first()
+            && first.id <= last
+        {
+            if let Some(first) = self.0.pop_front() {
+                first.fail(error);
+            }
         }
     }
 }
