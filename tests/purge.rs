@@ -477,3 +477,21 @@ async fn clients_that_are_built_so_purge_by_themselves() {
     }
     database.remove().await;
 }
+
+#[tokio::test]
+async fn permits_that_are_free_go() {
+    let database = TestDatabase::new().await;
+    let (client, mut connection) = (database.client().await, database.connection().await);
+    let api = client.semaphore("api", 2).ttl(HOUR);
+    let kept = api.acquire().await.expect("granted");
+    let freed = api.acquire().await.expect("granted");
+    let token = freed.fencing_token();
+    freed.release().await.expect("releases");
+    age(&mut connection, "kind=5").await;
+    assert_eq!(client.purge(HOUR).await.expect("purges").rows, 1);
+    let left = format!("api#{}/5", kept.slot());
+    assert_eq!(rows(&mut connection).await, [left]);
+    let again = api.acquire().await.expect("granted");
+    assert!(again.fencing_token() > token);
+    database.remove().await;
+}

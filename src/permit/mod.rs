@@ -29,7 +29,8 @@ const TOGETHER: usize = 256;
 /// How long a look at the holders may take when a wait has ended in vain.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A semaphore by its name and its number of permits: made by [`LockClient::semaphore`](crate::LockClient::semaphore). It can be cloned and kept.
+/// A semaphore by its name and its number of permits: made by [`LockClient::semaphore`](crate::LockClient::semaphore). It can be cloned and
+/// kept, which costs less than to make it for each permit.
 ///
 /// At most so many tasks hold a permit at once, over all processes: each has a lease of its own on one of the semaphore's slots, which are
 /// numbered from 0. A permit is granted, renewed, lost and fenced as a lock is. A process that dies gives its permits back by their

@@ -90,6 +90,13 @@ impl Semaphores {
         (due, next)
     }
 
+    /// Whoever looked before has gone, and tells nothing any more.
+    fn look_again(&mut self, now: Moment) {
+        for (_, permits) in self.map.values_mut() {
+            permits.look_failed(None, now, &mut Vec::new());
+        }
+    }
+
     /// There are none from here on.
     pub(super) fn close(&mut self) {
         self.closed = true;
@@ -330,6 +337,9 @@ impl Locks {
 
 /// Looks at the slots that somebody waits for, one query for all that are due, until the client is closed or gone.
 pub(super) async fn run(locks: Weak<Locks>, changed: Arc<Notify>, stopped: CancellationToken) {
+    if let Some(locks) = locks.upgrade() {
+        locks.semaphores().look_again(Moment::now());
+    }
     loop {
         let Some(strong) = locks.upgrade() else {
             return;
