@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::inspect::{LockInfo, LockState};
 use crate::lock::LockGuard;
 use crate::lock::registry::in_use::InUse;
+use crate::lock::registry::turn::Turn;
 use crate::lock::registry::{Entered, InVain, Locks};
 use crate::lock::terms::{Terms, Wait};
 use crate::metric;
@@ -158,7 +159,7 @@ impl Inner {
             Ok(turn) => {
                 turn.lease.hold.begin();
                 telemetry::acquired(&name, turn.fence, start);
-                Ok(Some(LockGuard::new(Arc::clone(&self.in_use), turn)))
+                Ok(Some(self.guard(turn)))
             }
             Err(why) => {
                 telemetry::refused(&name, start);
@@ -168,6 +169,11 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// The guard of a turn.
+    pub(crate) fn guard(&self, turn: Turn) -> LockGuard {
+        LockGuard::new(Arc::clone(&self.in_use), turn)
     }
 
     /// The error of a wait in vain: who is in the way is worth a look. If there was no news of the lock before, it is an error that

@@ -16,7 +16,7 @@ use crate::election::Election;
 use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::job::Job;
-use crate::lock::LockRequest;
+use crate::lock::{LockAllRequest, LockRequest};
 use crate::name::Name;
 use crate::permit::Semaphore;
 use crate::sql::row::RowKey;
@@ -25,7 +25,7 @@ use crate::watch::LockWatch;
 /// A client for locks and counters. Cheap to clone; all clones share their connections.
 ///
 /// It opens connections of its own: two for its lanes and one to read; when they are needed, and until they have idled for ten seconds,
-/// one for what people ask ([`inspect`](Self::inspect), [`list`](Self::list)), one for renewals whose lane does not answer, and up to four for
+/// one for what people ask ([`inspect`](Self::inspect), [`list`](Self::list)), one for several locks at once, one for renewals whose lane does not answer, and up to four for
 /// requests that wait for locks; and for moments a few more. Never more than twice its lanes and twelve: an application whose pool is exhausted can still renew its locks. Where the account may have a few only
 /// (`max_user_connections`), it takes at most half of them, and where it gets fewer than it wants, its lanes share what they
 /// have: one is enough.
@@ -143,6 +143,21 @@ impl LockClient {
     /// ```
     pub fn lock(&self, name: &str) -> LockRequest {
         LockRequest::new(Arc::clone(&self.inner), name)
+    }
+
+    /// Several locks at once, all or none: 1 to 256 names as [`lock`](Self::lock) takes them, in any order. See [`LockAllRequest`].
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let accounts = locks.lock_all(["account:1", "account:2"]).acquire().await?;
+    /// // … the work …
+    /// accounts.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> LockAllRequest {
+        let names = names.into_iter().map(|name| name.as_ref().to_owned());
+        LockAllRequest::new(Arc::clone(&self.inner), names.collect())
     }
 
     /// A counter by its name. A lock of the same name is something else.

@@ -5,6 +5,7 @@
 //! guards.
 
 pub(crate) mod backoff;
+mod carrier;
 #[cfg(test)]
 mod cost;
 mod driven;
@@ -32,6 +33,7 @@ mod shared;
 mod shutdown;
 mod stage;
 pub(crate) mod supervise;
+pub(crate) mod together;
 mod waiting;
 
 use std::pin::{Pin, pin};
@@ -45,6 +47,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use self::carrier::Errand;
 use self::lane::Lane;
 use self::outcome::Answer;
 use self::queue::LaneQueue;
@@ -53,6 +56,7 @@ use self::request::{Member, Reply, Request};
 use self::shared::Shared;
 use self::stage::Waits;
 use self::supervise::supervise;
+use self::together::Together;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::sql::dialect::Dialect;
@@ -88,6 +92,8 @@ pub(crate) struct Engine {
     readings: mpsc::UnboundedSender<Reading>,
     /// What people ask.
     questions: mpsc::UnboundedSender<Reading>,
+    /// Packets of requests for several rows.
+    errands: mpsc::UnboundedSender<Errand>,
     capacity: Arc<Semaphore>,
     dialect: OnceCell<Dialect>,
 }
@@ -130,6 +136,7 @@ impl Engine {
             readings
         };
         Ok(Self {
+            errands: carrier::start(&shared),
             readings: reader(None),
             questions: reader(Some(IDLE_WAITING)),
             capacity: Arc::new(Semaphore::new(CAPACITY)),
@@ -160,6 +167,12 @@ impl Engine {
         let mut member = Member::new(request, expires, Some(reply));
         member.course.rescue = true;
         self.shared.push(key, member);
+    }
+
+    /// Takes several locks, all or none, in a task of its own.
+    pub(crate) fn take_together(&self, together: Together) {
+        let (shared, errands) = (Arc::clone(&self.shared), self.errands.clone());
+        self.shared.spawn(together::run(shared, errands, together));
     }
 
     /// Hands a request to its lane and waits for the answer; first for a place, if the queues are

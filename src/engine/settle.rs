@@ -36,7 +36,7 @@ pub(crate) struct Unsettled {
 }
 
 /// What became of it.
-enum Settled {
+pub(super) enum Settled {
     /// It never ran and never can.
     Fenced,
     /// Its rows, by their positions: as they were recorded with it, or as they are now.
@@ -64,7 +64,12 @@ async fn work(shared: &Arc<Shared>, unsettled: &mut Unsettled) {
     let mut backoff = Backoff::connecting();
     let mut session = None;
     let settled = loop {
-        match attempt(shared, &mut session, unsettled).await {
+        let left: Vec<(usize, RowOperation)> = unsettled
+            .batch
+            .iter()
+            .map(|(position, group)| (*position, group.row(false)))
+            .collect();
+        match attempt(shared, &mut session, unsettled.numbered, &left).await {
             Ok(settled) => {
                 shared.reached();
                 break settled;
@@ -152,10 +157,12 @@ fn conclude(shared: &Shared, mut group: Group, position: usize, settled: &Settle
     }
 }
 
-async fn attempt(
+/// Settles a batch once, and finds out about those of its rows that are `left`, with their positions.
+pub(super) async fn attempt(
     shared: &Shared,
     session: &mut Option<Connection>,
-    unsettled: &mut Unsettled,
+    numbered: Numbered,
+    left: &[(usize, RowOperation)],
 ) -> Result<Settled, sqlx::Error> {
     let session = match session {
         Some(session) => session,
@@ -163,7 +170,7 @@ async fn attempt(
     };
     let Numbered {
         lane, number, rows, ..
-    } = unsettled.numbered;
+    } = numbered;
     let packet = packet::settle_lane(lane, number, session.dialect);
     // Complete only if its COMMIT was acknowledged.
     let answer = session.packet(packet).await.map_err(Failure::into_error)?;
@@ -179,27 +186,20 @@ async fn attempt(
     if results == Some(GONE) {
         return Ok(Settled::NoProof);
     }
-    let recorded = unsettled
-        .batch
-        .iter()
-        .any(|(_, group)| group.operation.needs_record());
+    let recorded = left.iter().any(|(_, row)| row.operation.needs_record());
     let unreadable = || sqlx::Error::Protocol("a batch's results cannot be read".into());
     if recorded {
         let reply = results.and_then(|text| Reply::decode(text, rows));
         let rows = reply.ok_or_else(unreadable)?.rows;
         return Ok(Settled::Committed { rows, recorded });
     }
-    let left: Vec<RowOperation> = unsettled
-        .batch
-        .iter()
-        .map(|(_, group)| group.row(false))
-        .collect();
-    let read = packet::read(&left, session.dialect);
+    let operations: Vec<RowOperation> = left.iter().map(|(_, row)| row.clone()).collect();
+    let read = packet::read(&operations, session.dialect);
     let text = session.query(format!("{read};COMMIT")).await?;
     let seen = text.and_then(|text| Reply::decode(&text, left.len()));
     let seen = seen.ok_or_else(unreadable)?.rows;
     let mut rows = vec![None; rows];
-    for ((position, _), row) in unsettled.batch.iter().zip(seen) {
+    for ((position, _), row) in left.iter().zip(seen) {
         rows[*position] = row;
     }
     Ok(Settled::Committed { rows, recorded })

@@ -13,7 +13,7 @@ use super::fresh::Fresh;
 use super::group::Group;
 use super::outage::{Outage, Over};
 use super::outcome::Outcome;
-use super::pending::Pending;
+use super::pending::{Pending, UnderWay};
 use super::pool::Pool;
 use super::queue::LaneQueue;
 use super::request::{Course, Member};
@@ -117,6 +117,11 @@ impl Shared {
             queue.close();
         }
         self.pending.close();
+    }
+
+    /// A request is under way that no lane has, until what this gives is dropped.
+    pub(super) fn enter(&self) -> UnderWay {
+        self.pending.enter()
     }
 
     /// Hands a request to its lane.

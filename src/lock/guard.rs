@@ -240,22 +240,51 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// Dropping the future does not take the release back.
-    pub async fn release(mut self) -> Result<(), Error> {
-        let Some(turn) = self.turn.take() else {
-            return Err(Error::Closed);
-        };
-        turn.disarm();
-        let lease = &self.view.lease;
-        match Locks::end_turn(self.locks(), lease, true) {
-            TurnEnd::Known(result) => result,
-            TurnEnd::Sent(receiver) => self.locks().until_released(lease, receiver).await,
-        }
+    pub async fn release(self) -> Result<(), Error> {
+        self.send_release().known().await
     }
 }
 
 impl LockGuard {
+    /// Releases the lock, and leaves it to the caller to wait until that is certain.
+    pub(super) fn send_release(mut self) -> Released {
+        let end = match self.turn.take() {
+            Some(turn) => {
+                turn.disarm();
+                Locks::end_turn(self.locks(), &self.view.lease, true)
+            }
+            None => TurnEnd::Known(Err(Error::Closed)),
+        };
+        Released { guard: self, end }
+    }
+
+    /// Runs a task beside the client's own.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.locks().engine.runtime().spawn(task);
+    }
+
     pub(crate) fn as_view(&self) -> &LeaseView {
         &self.view
+    }
+}
+
+/// A lock that is being released.
+pub(super) struct Released {
+    guard: LockGuard,
+    end: TurnEnd,
+}
+
+impl Released {
+    /// Waits until it is certain.
+    pub(super) async fn known(self) -> Result<(), Error> {
+        let Self { guard, end } = self;
+        match end {
+            TurnEnd::Known(result) => result,
+            TurnEnd::Sent(receiver) => {
+                let lease = &guard.view.lease;
+                guard.locks().until_released(lease, receiver).await
+            }
+        }
     }
 }
 

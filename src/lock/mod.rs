@@ -1,11 +1,13 @@
 //! Locks: asking, waiting, holding, renewing, passing on.
 
+mod all;
 mod guard;
 pub(crate) mod registry;
 mod request;
 pub(crate) mod terms;
 mod work;
 
+pub use self::all::{LockAllGuard, LockAllRequest};
 pub use self::guard::{LeaseView, LockGuard};
 pub use self::request::LockRequest;
 pub(crate) use self::request::MAX_DESCRIPTION;

@@ -1,4 +1,4 @@
-//! What a batch does to its rows: one statement decides, the next one changes what was granted.
+//! What a batch does to its rows: one statement decides, the last one changes what was granted.
 //!
 //! The first reads all rows of the batch through a list of literals, one by one by their full primary key, locks them
 //! (or skips those that are locked), and says of each as it was whether its operation is granted. What it says is the
@@ -10,9 +10,11 @@
 //! - `@tag_lock_now`, `@tag_lock_micros`: the time at which it decided, so that what changes the rows comes to the
 //!   same results, however late it runs. (Deadlines are counted from when they are written: later than told, never sooner.)
 //!
+//! Where all operations are carried out or none ([`Mode::Together`]), another one empties the list of what is granted unless each row is in it.
+//!
 //! What is refused stays locked until the transaction ends, as what is granted.
 //!
-//! The second is an `INSERT … SELECT … ON DUPLICATE KEY UPDATE` of rows that exist and are locked: it never inserts, and
+//! The last is an `INSERT … SELECT … ON DUPLICATE KEY UPDATE` of rows that exist and are locked: it never inserts, and
 //! never waits. (A joined `UPDATE` would do the same, but MariaDB creates a temporary table on disk for each. A plain `UPDATE` of a single
 //! row costs more, and some servers undo it and say that it is done: [`super::script`].) It assigns from left to right: every
 //! assignment here reads only columns that none before it has assigned, so that it computes from the row as it was. Every row
@@ -22,7 +24,7 @@ use super::NOW_MICROS;
 use super::column::Column;
 use super::list::{List, Part, Query};
 use super::operation::{STATEMENTS, Verb};
-use super::packet::{Batch, RowOperation};
+use super::packet::{Batch, Mode, RowOperation};
 use super::script::Script;
 use super::texts;
 use crate::mutant::{self, Mutant};
@@ -109,6 +111,9 @@ impl Script<'_> {
             .filter(has)
             .collect();
         self.decide(batch, &list.all(), &verbs);
+        if batch.mode == Mode::Together {
+            self.all_or_nothing(all);
+        }
         let each_alone = self.has_sequences() && rows.len() >= EACH_ALONE;
         let statements = STATEMENTS
             .iter()
@@ -149,6 +154,16 @@ impl Script<'_> {
             );
         });
         self.require_mark(DECIDED);
+    }
+
+    /// Grants nothing, unless each row was had and is granted: then the list of what is granted has this length, and no other one has.
+    fn all_or_nothing(&mut self, all: usize) {
+        self.statement(|script| {
+            script.push(&format!(
+                "SET @tag_lock_granted=IF(LENGTH(@tag_lock_granted)={all},@tag_lock_granted,'')"
+            ));
+        });
+        self.require(&format!("LENGTH(@tag_lock_granted) IN(0,{all})"));
     }
 
     /// Changes those of the rows that are granted.

@@ -135,6 +135,18 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         lock("job:3", release(None)),
         lock("job:4", renew(None)),
     ];
+    let together = vec![
+        lock("account:1", acquire(None)),
+        lock("account:2", acquire(None)),
+    ];
+    let together_new = vec![
+        lock("account:1", acquire(None)),
+        RowOperation {
+            create: true,
+            stripes: Stripes::Try,
+            ..lock("account:2", acquire(None))
+        },
+    ];
     let several_levels = vec![
         lock("job:1", acquire(Some(7))),
         lock("job:2", release(Some(8))),
@@ -177,6 +189,8 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
             },
         ),
         ("several", Mode::Skip, several),
+        ("together", Mode::Together, together),
+        ("together-new-names", Mode::Together, together_new),
         ("several-levels", Mode::Skip, several_levels),
     ]
 }

@@ -15,6 +15,9 @@
 //! MariaDB takes a `SKIP LOCKED` that meets a lock for one that waits, for a moment, and may find a deadlock in that. So what is
 //! tried has an order too: stripes ascend, whether they are waited for or tried, and rows are in the order of their names.
 //!
+//! A packet that carries out all or nothing ([`Mode::Together`]) is one of these, and may wait for the stripes of all rows that it
+//! creates: in ascending order, and for nothing else.
+//!
 //! A packet that waits for a row ([`Mode::Wait`]) takes no stripe and inserts nothing: it holds its
 //! lane's row and waits for one row that exists.
 //!
@@ -49,6 +52,8 @@ pub(crate) enum Mode {
     Skip,
     /// Waits for them. Takes no stripe, and creates nothing.
     Wait,
+    /// Passes over them, and carries out all operations or none: the rows are acquires of locks.
+    Together,
 }
 
 impl Mode {
@@ -127,7 +132,7 @@ pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect, prepared: &mut Prepared
     let mut script = Script::transaction(dialect, Some(prepared), weight + 1024);
     script.unchecked_if(Mutant::PacketUnchecked);
     script.number_batch(batch);
-    if batch.mode == Mode::Skip {
+    if batch.mode != Mode::Wait {
         script.lock_stripes(batch.rows);
         script.create_rows(batch.rows);
     }

@@ -268,6 +268,11 @@ impl<'p> Script<'p> {
         self.check.require(format_args!("{variable}={mark}"));
     }
 
+    /// Commits only if this holds.
+    pub(super) fn require(&mut self, condition: &str) {
+        self.check.require(format_args!("{condition}"));
+    }
+
     /// Commits whatever happened.
     pub(super) fn unchecked_if(&mut self, mutant: Mutant) {
         self.check.off |= mutant::on(mutant);

@@ -50,6 +50,8 @@ pub(crate) struct Lease {
     pub(crate) kind: Kind,
     /// Of a permit, which one it is.
     pub(crate) seat: Option<Seat>,
+    /// It was taken together with others: its name's place knows nothing of it.
+    together: bool,
     pub(crate) token: Token,
     /// The last fencing token of the block that the grant reserved.
     pub(crate) fence: u64,
@@ -111,6 +113,7 @@ impl Lease {
             name,
             kind,
             seat: None,
+            together: false,
             token,
             fence,
             terms,
@@ -152,9 +155,16 @@ impl Lease {
         }
     }
 
-    /// Whether its name has a place, with tasks that wait for it in memory: a lock has, a permit and the slot of a job have not.
+    /// The same lease as one that was taken together with others.
+    pub(crate) fn together(mut self) -> Self {
+        self.together = true;
+        self
+    }
+
+    /// Whether it stands in its name's place, with tasks that wait for it in memory: a lock does that was taken by itself; a permit and the
+    /// slot of a job do not.
     pub(crate) fn has_place(&self) -> bool {
-        self.kind == Kind::Lock
+        self.kind == Kind::Lock && !self.together
     }
 
     /// Takes in that a packet sent at `sent` found `remaining` microseconds left, which is to be no more than it asked for:

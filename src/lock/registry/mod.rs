@@ -15,6 +15,7 @@ mod rotation;
 pub(crate) mod semaphore;
 pub(crate) mod slot;
 mod ticket;
+pub(crate) mod together;
 pub(crate) mod turn;
 mod watcher;
 

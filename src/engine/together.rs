@@ -1,0 +1,453 @@
+//! Several locks at once, all or none.
+//!
+//! Each request runs in a task of its own, which sends its packets through the [carrier](super::carrier) until one of them says what
+//! became of it. A packet grants all or nothing, in one transaction; so a request that was refused holds nothing, and one whose reply
+//! was lost is settled as a whole: its token stands in all rows, or in none.
+//!
+//! ```text
+//!   send ──▶ all granted ───────────────────────────────▶ granted
+//!    ▲       one is somebody else's ────────────────────▶ refused
+//!    ├────── some are missing: the next packet creates them
+//!    └────── some were passed over: again as a whole, after a pause with jitter
+//! ```
+//!
+//! Two requests that each have one half and pass over the other would go on for ever without the jitter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::backoff::Backoff;
+use super::carrier::{Carried, Errand};
+use super::link::{Numbered, Sent};
+use super::outcome::{Outcome, Verdict};
+use super::request::{Member, Reply as Told, Request};
+use super::settle::{Settled, attempt};
+use super::shared::Shared;
+use super::supervise::survives;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::quietly::quietly;
+use crate::sql::operation::{Acquire, Operation, Release};
+use crate::sql::packet::{RowOperation, Stripes};
+use crate::sql::reply::RowState;
+use crate::sql::row::RowKey;
+use crate::sql::server_error::{Meaning, code_of};
+use crate::telemetry;
+
+/// So often a packet may pass over rows that are there and free before the request is refused: somebody is at them.
+const TRIES: u8 = 8;
+/// So often it tries to get the stripes of rows that are missing before it waits for them.
+const TRIES_TO_CREATE: u8 = 3;
+
+/// Asks for several locks, all or none.
+pub(crate) struct Together {
+    /// In the order of their names, each once; all with one token.
+    pub(crate) rows: Vec<(RowKey, Acquire)>,
+    /// After this nothing is sent any more.
+    pub(crate) expires: Moment,
+    /// Nobody wants it any more.
+    pub(crate) given_up: CancellationToken,
+    /// Is told what came of it. It runs in the request's task.
+    pub(crate) told: Box<dyn FnOnce(Result<Taken, Error>) + Send>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// All are ours: the [grants](Outcome::Granted), in the order of the rows, by a packet that was sent then.
+    Granted(Vec<Outcome>, Moment),
+    /// Nothing was taken. The rows as they were seen; `None` where one was passed over.
+    Refused(Vec<Option<RowState>>),
+}
+
+/// What is known of the rows after a packet, or after a look at them.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    /// All are ours.
+    Granted(Vec<Outcome>),
+    /// These are ours, by position and fence, and others are not: they were freed by force while nobody knew of the grant.
+    Part(Vec<(usize, u64)>),
+    /// Somebody else has one of them, or has it next.
+    Held,
+    /// Nothing speaks against it. Those at these positions were not had.
+    Open(Vec<usize>),
+}
+
+/// Judges a request by its rows.
+fn judge(rows: &[(RowKey, Acquire)], states: &[Option<RowState>]) -> Seen {
+    let mut granted = Vec::new();
+    let mut ours = Vec::new();
+    let mut open = Vec::new();
+    let mut held = false;
+    for (position, (_, acquire)) in rows.iter().enumerate() {
+        let state = states.get(position).and_then(Option::as_ref);
+        let operation = Operation::Acquire(acquire.clone());
+        match (operation.judge(state), state) {
+            (
+                Verdict::Final(
+                    outcome @ Outcome::Granted {
+                        fence, remaining, ..
+                    },
+                ),
+                _,
+            ) if remaining > 0 => {
+                granted.push(outcome);
+                ours.push((position, fence));
+            }
+            (_, Some(state)) => held |= !state.admits(!acquire.gives_way),
+            (_, None) => open.push(position),
+        }
+    }
+    if granted.len() == rows.len() {
+        Seen::Granted(granted)
+    } else if !ours.is_empty() {
+        Seen::Part(ours)
+    } else if held {
+        Seen::Held
+    } else {
+        Seen::Open(open)
+    }
+}
+
+/// How far a request has come.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Course {
+    /// The positions of rows that are created, since they were missing.
+    missing: Vec<usize>,
+    /// Nobody has looked yet whether they are missing, or locked.
+    guessed: bool,
+    /// How often rows were passed over that are there and free.
+    passed_over: u8,
+    /// How often rows were missing although the packet was to create them.
+    not_created: u8,
+}
+
+impl Course {
+    /// Takes in that a packet did not have these rows, and that nobody has looked. Whether the next one goes at once.
+    fn guess(&mut self, not_had: Vec<usize>) -> bool {
+        self.guessed = !not_had.is_empty();
+        self.missing = not_had;
+        self.guessed
+    }
+
+    /// Takes in that a packet was in vain, and these rows were seen to be missing. False if it was the last one.
+    fn again(&mut self, missing: Vec<usize>) -> bool {
+        if missing.is_empty() {
+            self.passed_over += 1;
+        } else {
+            self.not_created = self.not_created.saturating_add(1);
+        }
+        self.missing = missing;
+        self.passed_over < TRIES
+    }
+
+    /// How the next packet takes the stripe of a row.
+    fn stripes(&self, position: usize, every_stripe: bool) -> Stripes {
+        if every_stripe {
+            Stripes::Wait
+        } else if !self.missing.contains(&position) {
+            Stripes::None
+        } else if self.not_created < TRIES_TO_CREATE {
+            Stripes::Try
+        } else {
+            Stripes::Wait
+        }
+    }
+
+    fn rows(&self, rows: &[(RowKey, Acquire)], every_stripe: bool) -> Vec<RowOperation> {
+        let row = |(position, (key, acquire)): (usize, &(RowKey, Acquire))| RowOperation {
+            key: key.clone(),
+            operation: Operation::Acquire(acquire.clone()),
+            create: self.missing.contains(&position),
+            stripes: self.stripes(position, every_stripe),
+        };
+        rows.iter().enumerate().map(row).collect()
+    }
+}
+
+/// A request on its way.
+struct Task {
+    shared: Arc<Shared>,
+    errands: mpsc::UnboundedSender<Errand>,
+    rows: Vec<(RowKey, Acquire)>,
+    expires: Moment,
+    given_up: CancellationToken,
+    course: Course,
+    /// A packet of its that may have run.
+    unsettled: Option<Numbered>,
+    /// Why the last attempt came to nothing.
+    cause: Option<Error>,
+    pauses: Backoff,
+    connecting: Backoff,
+    result: Option<Result<Taken, Error>>,
+}
+
+/// Runs a request until it is known what became of it, however long that takes if a packet may have run.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    errands: mpsc::UnboundedSender<Errand>,
+    together: Together,
+) {
+    let Together {
+        rows,
+        expires,
+        given_up,
+        told,
+    } = together;
+    // The engine's lanes go on until the releases have been sent that may follow.
+    let _under_way = shared.enter();
+    let mut task = Task {
+        shared,
+        errands,
+        rows,
+        expires,
+        given_up,
+        course: Course::default(),
+        unsettled: None,
+        cause: None,
+        pauses: Backoff::conflict(),
+        connecting: Backoff::connecting(),
+        result: None,
+    };
+    let mut pauses = Backoff::connecting();
+    while !survives("a request for several locks", task.work()).await {
+        tokio::time::sleep(pauses.delay()).await;
+    }
+    let result = task.result.take().unwrap_or(Err(Error::Closed));
+    quietly(|| told(result));
+}
+
+impl Task {
+    async fn work(&mut self) {
+        while self.result.is_none() {
+            self.result = self.step().await;
+        }
+    }
+
+    /// Sends a packet, or settles one; what the request came to, if that is known then.
+    async fn step(&mut self) -> Option<Result<Taken, Error>> {
+        if let Some(numbered) = self.unsettled {
+            return self.settle(numbered).await;
+        }
+        if let Some(why) = self.ends() {
+            return Some(why);
+        }
+        let every_stripe = self.shared.options.every_stripe;
+        let first = self.course == Course::default();
+        let (told, carried) = oneshot::channel();
+        let errand = Errand {
+            rows: self.course.rows(&self.rows, every_stripe),
+            looks: !first,
+            told,
+        };
+        if self.errands.send(errand).is_err() {
+            return Some(Err(Error::Closed));
+        }
+        // Without an answer nothing was sent.
+        let Ok(carried) = carried.await else {
+            self.pause().await;
+            return None;
+        };
+        self.carried(carried, first).await
+    }
+
+    /// Why it is sent no more.
+    fn ends(&mut self) -> Option<Result<Taken, Error>> {
+        if self.shared.closing.is_cancelled() {
+            return Some(Err(Error::Closed));
+        }
+        if self.given_up.is_cancelled() {
+            return Some(Ok(Taken::Refused(Vec::new())));
+        }
+        let name = || self.rows.first().map(|(key, _)| key.name.to_string());
+        self.expires.has_passed().then(|| {
+            let name = name().unwrap_or_default();
+            Err(self.cause.take().unwrap_or(Error::Overloaded { name }))
+        })
+    }
+
+    async fn carried(&mut self, carried: Carried, first: bool) -> Option<Result<Taken, Error>> {
+        match carried.sent {
+            Sent::Ran { reply, late, sent } => {
+                self.cause = None;
+                let seen = judge(&self.rows, &reply.rows);
+                let Seen::Open(not_had) = seen else {
+                    return self.conclude(reply.rows, true, sent).await;
+                };
+                // As a rule they are missing; if they are locked, the next packet looks.
+                if first && self.course.guess(not_had) {
+                    return None;
+                }
+                if carried.lacks_stripe {
+                    let source = sqlx::Error::RowNotFound.into();
+                    return Some(Err(Error::NotMigrated { source }));
+                }
+                if late {
+                    // Refused by a clock that has been corrected since.
+                    self.pause().await;
+                    return None;
+                }
+                match carried.seen {
+                    Some(seen) => {
+                        let states = merged(&reply.rows, &seen.rows);
+                        self.conclude(states, true, sent).await
+                    }
+                    None => {
+                        let had_all = !reply.rows.contains(&None);
+                        self.conclude(reply.rows, had_all, sent).await
+                    }
+                }
+            }
+            Sent::Unknown(numbered) => {
+                self.unsettled = Some(numbered);
+                None
+            }
+            Sent::RolledBack { meaning, error, .. } => {
+                match meaning {
+                    Meaning::Conflict => telemetry::conflict(&error),
+                    Meaning::ReadOnly | Meaning::Gone => {}
+                    Meaning::Hopeless | Meaning::Refused | Meaning::NumberUsed => {
+                        return Some(Err(Error::from_sqlx(error)));
+                    }
+                }
+                self.cause = Some(Error::from_sqlx(error));
+                self.pause().await;
+                None
+            }
+            Sent::Offline(cause) if cause.is_hopeless() => Some(Err(cause)),
+            Sent::Offline(cause) => {
+                self.cause = Some(cause);
+                let delay = self.connecting.delay();
+                self.rest(delay).await;
+                None
+            }
+        }
+    }
+
+    /// Goes by what the rows say. `looked`: those that are not there are missing.
+    async fn conclude(
+        &mut self,
+        states: Vec<Option<RowState>>,
+        looked: bool,
+        sent: Moment,
+    ) -> Option<Result<Taken, Error>> {
+        match judge(&self.rows, &states) {
+            Seen::Granted(grants) => return Some(Ok(Taken::Granted(grants, sent))),
+            Seen::Held => return Some(Ok(Taken::Refused(states))),
+            Seen::Part(ours) => {
+                self.give_back(&ours);
+                self.course = Course::default();
+            }
+            Seen::Open(missing) => {
+                let missing = if looked {
+                    missing
+                } else {
+                    self.course.missing.clone()
+                };
+                self.course.guessed = false;
+                if !self.course.again(missing) {
+                    return Some(Ok(Taken::Refused(states)));
+                }
+            }
+        }
+        self.pause().await;
+        None
+    }
+
+    /// Finds out what became of a packet whose reply was lost.
+    async fn settle(&mut self, numbered: Numbered) -> Option<Result<Taken, Error>> {
+        let rows: Vec<(usize, RowOperation)> = self
+            .course
+            .rows(&self.rows, false)
+            .into_iter()
+            .enumerate()
+            .collect();
+        let mut backoff = Backoff::connecting();
+        let mut session = None;
+        let settled = loop {
+            match attempt(&self.shared, &mut session, numbered, &rows).await {
+                Ok(settled) => break settled,
+                Err(error) => {
+                    telemetry::not_settled(numbered.number, &error);
+                    if code_of(&error).is_none() {
+                        self.shared.unreachable(&error);
+                    }
+                    session = None;
+                    tokio::time::sleep(backoff.delay()).await;
+                }
+            }
+        };
+        self.shared.reached();
+        drop(session.and_then(|session| self.shared.pool.pass_on(session)));
+        self.unsettled = None;
+        match settled {
+            Settled::Committed { rows, .. } => {
+                let sent = numbered.sent;
+                match judge(&self.rows, &rows) {
+                    Seen::Granted(grants) => Some(Ok(Taken::Granted(grants, sent))),
+                    Seen::Part(ours) => {
+                        self.give_back(&ours);
+                        None
+                    }
+                    // It was refused, or all were freed by force since: it runs again.
+                    Seen::Held | Seen::Open(_) => None,
+                }
+            }
+            // Its token says what it has done when it runs again.
+            Settled::Fenced | Settled::NoProof => None,
+        }
+    }
+
+    /// Frees what is left of a grant of which a part is lost.
+    fn give_back(&self, ours: &[(usize, u64)]) {
+        for (position, fence) in ours {
+            let Some((key, acquire)) = self.rows.get(*position) else {
+                continue;
+            };
+            let release = Request::Operation(Operation::Release(Release {
+                token: acquire.token,
+                fence: *fence,
+                used: *fence,
+                hold: 0,
+                level: None,
+                until: 0,
+                queues: true,
+                finishes: false,
+            }));
+            let expires = Moment::now().after(self.shared.options.request_limit);
+            let member = Member::new(release, expires, Some(Told::client(drop)));
+            self.shared.push(key.clone(), member);
+        }
+    }
+
+    /// The pause before the next packet.
+    async fn pause(&mut self) {
+        let delay = self.pauses.delay();
+        self.rest(delay).await;
+    }
+
+    /// Waits; it ends sooner if nobody wants another packet any more.
+    async fn rest(&self, delay: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(delay.min(self.expires.left())) => {}
+            () = self.given_up.cancelled() => {}
+            () = self.shared.closing.cancelled() => {}
+        }
+    }
+}
+
+/// The rows as a packet found them, and those that it did not have as they were seen.
+fn merged(found: &[Option<RowState>], seen: &[Option<RowState>]) -> Vec<Option<RowState>> {
+    let seen = seen.iter().chain(std::iter::repeat(&None));
+    found
+        .iter()
+        .zip(seen)
+        .map(|(found, seen)| found.or(*seen))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

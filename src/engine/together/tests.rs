@@ -1,0 +1,159 @@
+//! What a request for several locks is told by its rows, and how it goes on.
+
+use super::*;
+use crate::name::Name;
+use crate::sql::reply::{ACTIVE, FREE, KEPT};
+use crate::token::Token;
+
+const HELD: RowState = RowState {
+    at: 5_000_000,
+    granted: false,
+    status: ACTIVE,
+    mine: false,
+    fence: 100,
+    remaining: 1_000_000,
+    previous: 0,
+    count: 1,
+    wanted: 0,
+    client: 0,
+};
+const IS_FREE: RowState = RowState {
+    status: FREE,
+    remaining: -10_000_000,
+    ..HELD
+};
+const GRANTED: RowState = RowState {
+    granted: true,
+    ..IS_FREE
+};
+const MINE: RowState = RowState { mine: true, ..HELD };
+
+fn rows(count: usize, gives_way: bool) -> Vec<(RowKey, Acquire)> {
+    let acquire = Acquire {
+        token: Token::random(),
+        ttl: 30_000_000,
+        block: 1,
+        level: None,
+        gives_way,
+        idles: false,
+        queues: false,
+        description: Arc::from(""),
+        held_by: Arc::from(""),
+    };
+    let key = |number| RowKey::lock(Name::new(&format!("{number}")).expect("a name"));
+    let row = |number| (key(number), acquire.clone());
+    (0..count).map(row).collect()
+}
+
+fn seen(states: &[Option<RowState>]) -> Seen {
+    judge(&rows(states.len(), true), states)
+}
+
+#[test]
+fn all_are_granted_or_none_is() {
+    let Seen::Granted(grants) = seen(&[Some(GRANTED), Some(GRANTED)]) else {
+        panic!("granted");
+    };
+    for grant in grants {
+        let Outcome::Granted {
+            fence, remaining, ..
+        } = grant
+        else {
+            panic!("{grant:?}");
+        };
+        assert_eq!((fence, remaining), (5_000_001, 30_000_000));
+    }
+    assert_eq!(seen(&[Some(IS_FREE), Some(HELD)]), Seen::Held);
+    assert_eq!(seen(&[None, Some(HELD)]), Seen::Held);
+    let kept = RowState {
+        status: KEPT,
+        ..HELD
+    };
+    assert_eq!(seen(&[Some(kept), Some(IS_FREE)]), Seen::Held);
+}
+
+#[test]
+fn what_was_not_had_runs_again() {
+    assert_eq!(seen(&[None, Some(IS_FREE), None]), Seen::Open(vec![0, 2]));
+    assert_eq!(seen(&[Some(IS_FREE), Some(IS_FREE)]), Seen::Open(vec![]));
+    let ended = RowState {
+        remaining: 0,
+        ..HELD
+    };
+    assert_eq!(seen(&[Some(ended), Some(IS_FREE)]), Seen::Open(vec![]));
+}
+
+/// The reply of a packet was lost that had been granted: the rows tell.
+#[test]
+fn the_token_tells_what_was_granted() {
+    let Seen::Granted(grants) = seen(&[Some(MINE), Some(MINE)]) else {
+        panic!("granted");
+    };
+    assert!(matches!(grants[0], Outcome::Granted { fence: 100, .. }));
+    // One was freed by force since: by itself the rest is worth nothing.
+    for other in [Some(HELD), Some(IS_FREE), None] {
+        assert_eq!(seen(&[other, Some(MINE)]), Seen::Part(vec![(1, 100)]));
+    }
+    // What has ended since is nobody's.
+    let ended = RowState {
+        remaining: 0,
+        ..MINE
+    };
+    assert_eq!(seen(&[Some(ended), Some(ended)]), Seen::Open(vec![]));
+}
+
+#[test]
+fn who_has_not_waited_lets_those_go_first_who_have() {
+    let promised = RowState {
+        remaining: -1,
+        wanted: 1_000_000,
+        ..IS_FREE
+    };
+    let states = [Some(IS_FREE), Some(promised)];
+    assert_eq!(judge(&rows(2, true), &states), Seen::Held);
+    assert_eq!(judge(&rows(2, false), &states), Seen::Open(vec![]));
+}
+
+#[test]
+fn what_is_missing_is_created_by_the_next_packet() {
+    let rows = rows(3, true);
+    let mut course = Course::default();
+    let none = |row: &RowOperation| !row.create && row.stripes == Stripes::None;
+    assert!(course.rows(&rows, false).iter().all(none));
+    assert!(course.guess(vec![1]));
+    let created = course.rows(&rows, false);
+    assert!(none(&created[0]) && none(&created[2]));
+    assert!(created[1].create && created[1].stripes == Stripes::Try);
+    // Others have its stripe again and again: it stands in line there.
+    for _ in 0..TRIES_TO_CREATE {
+        assert!(course.again(vec![1]));
+    }
+    let waits = course.rows(&rows, false);
+    assert!(none(&waits[0]) && none(&waits[2]));
+    assert!(waits[1].create && waits[1].stripes == Stripes::Wait);
+    // However long that takes.
+    assert!((0..1_000).all(|_| course.again(vec![1])));
+}
+
+#[test]
+fn who_passes_over_what_is_free_gives_up_in_the_end() {
+    let mut course = Course::default();
+    assert!(!course.guess(vec![]), "all rows were had");
+    assert!((1..TRIES).all(|_| course.again(vec![])));
+    assert!(!course.again(vec![]));
+}
+
+#[test]
+fn each_takes_its_stripe_where_that_is_asked_for() {
+    let rows = rows(2, true);
+    let all = Course::default().rows(&rows, true);
+    assert!(all.iter().all(|row| row.stripes == Stripes::Wait));
+}
+
+#[test]
+fn what_a_packet_had_counts_and_the_rest_was_seen() {
+    let found = [Some(IS_FREE), None, None];
+    let seen = [Some(HELD), Some(HELD), None];
+    assert_eq!(merged(&found, &seen), [Some(IS_FREE), Some(HELD), None]);
+    assert_eq!(merged(&found, &[]), found);
+}
