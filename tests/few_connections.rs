@@ -41,6 +41,12 @@ async fn every_call(client: &LockClient, others: &LockClient, task: usize) {
     assert_eq!(n.add_once(&name, 1).await.unwrap(), 8);
     assert_eq!(n.get().await.unwrap(), 8);
 
+    let both = [format!("{name} a"), format!("{name} b")];
+    let guard = client.lock_all(&both).acquire().await.unwrap();
+    let others_too = others.lock_all(&both).try_acquire().await.unwrap();
+    assert!(others_too.is_none());
+    guard.release().await.unwrap();
+
     let guard = client.lock(&name).acquire().await.unwrap();
     guard.extend(Duration::from_secs(60)).await.unwrap();
     let info = client.inspect(&name).await.unwrap().unwrap();

@@ -151,6 +151,50 @@ async fn an_unknown_outcome_is_settled_in_the_background() {
     database.remove().await;
 }
 
+/// One of them is freed by force before the client knows of its grant: the others are given back, and all are taken anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_of_which_a_part_is_gone_is_none() {
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.expect("a proxy");
+    let (client, other) = (through(&proxy, &database).await, database.client().await);
+    // The rows are there.
+    let first = client
+        .lock_all(NAMES)
+        .ttl(TTL)
+        .acquire()
+        .await
+        .expect("acquires");
+    first.release().await.expect("ours");
+    let gate = Gate::new();
+    let held_back = Fault::HoldReply(Hold::Until(gate.clone()));
+    proxy.on_command(once(is_group, held_back));
+    let task = tokio::spawn(client.lock_all(NAMES).ttl(TTL).acquire());
+    timeout(LONG, gate.reached())
+        .await
+        .expect("it was carried out");
+    let granted = other.inspect("a").await.expect("inspects").expect("a row");
+    assert!(other.force_release("b").await.expect("an answer"));
+    let single = other.lock("b").ttl(TTL).acquire().await.expect("acquires");
+    proxy.cut_all();
+    eventually("the others are given back", async || {
+        held(&other, &NAMES).await == ["b"]
+    })
+    .await;
+    assert!(!task.is_finished());
+    single.release().await.expect("ours");
+    let guard = timeout(LONG, task)
+        .await
+        .expect("its turn")
+        .expect("no panic");
+    let guard = guard.expect("acquires");
+    assert!(guard.fencing_token("a") > Some(granted.fencing_token));
+    assert_eq!(held(&other, &NAMES).await, NAMES);
+    guard.release().await.expect("ours");
+    assert!(held(&other, &NAMES).await.is_empty());
+    gate.open();
+    database.remove().await;
+}
+
 /// A process that dies keeps them for its ttl, and no longer.
 #[tokio::test]
 async fn a_dead_holders_locks_are_had_after_their_ttl() {

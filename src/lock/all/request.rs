@@ -70,7 +70,7 @@ impl LockAllRequest {
     /// Acquires all locks, and waits for them as long as [`wait`](Self::wait) says.
     ///
     /// For the first second it holds nothing while it waits, and others who want only some of the locks may pass it. From then on it takes
-    /// them one by one, in the order of their names, each in its turn as [`LockRequest::acquire`] does, and holds what it has: so it comes
+    /// them in the order of their names, waits for each in its turn as [`LockRequest::acquire`] does, and holds what it has: so it comes
     /// to its end also where each of the locks is always wanted. All requests for several locks have the same order, so they never wait for
     /// each other in a circle. (A task that holds one lock and asks for others may still do so: ask for all of them at once.)
     ///

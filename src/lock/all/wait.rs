@@ -1,4 +1,4 @@
-//! Waiting for several locks: first for all at once, then for one after the other.
+//! Waiting for several locks: first for all at once, then for one at a time, in their order.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const LONGEST: Duration = Duration::from_millis(50);
 enum Next {
     /// It looks again until then, and asks when the locks seem to be free.
     Look(Moment),
-    /// It takes the locks one by one, until then, if its wait ends.
+    /// It takes the locks in their order, and waits for each in its turn; until then, if its wait ends.
     InOrder(Option<Moment>),
     /// Its wait is over.
     Over,
@@ -49,12 +49,20 @@ fn next(wait: Wait, start: Moment, now: Moment) -> Next {
     }
 }
 
-/// The position of a row that is in the way.
+fn is_held(row: RowState) -> bool {
+    !row.admits(true)
+}
+
+/// The position of a row that is in the way: one that is held, or else one that was passed over.
 fn in_the_way(rows: &[Option<RowState>]) -> usize {
-    let held = |row: &Option<RowState>| row.is_some_and(|row| !row.admits(true));
-    let passed_over = || rows.iter().position(Option::is_none);
-    let held = rows.iter().position(held);
-    held.or_else(passed_over).unwrap_or_default()
+    let held = rows.iter().position(|row| row.is_some_and(is_held));
+    held.unwrap_or_else(|| free_before(rows))
+}
+
+/// How many rows are free before the first one that is not, or of which nothing is known. None if all are: somebody is at them.
+fn free_before(rows: &[Option<RowState>]) -> usize {
+    let first = rows.iter().position(|row| row.is_none_or(is_held));
+    first.unwrap_or_default()
 }
 
 impl Inner {
@@ -74,12 +82,8 @@ impl Inner {
         loop {
             let rows = match self.locks.take_together(names, terms, waits).await? {
                 Attempt::Granted(turns) => {
-                    let guard = |turn: Turn| {
-                        turn.lease.hold.begin();
-                        telemetry::acquired(&turn.lease.name, turn.fence, start);
-                        self.guard(turn)
-                    };
-                    return Ok(Some(turns.into_iter().map(guard).collect()));
+                    let guards = turns.into_iter().map(|turn| self.taken(turn, start));
+                    return Ok(Some(guards.collect()));
                 }
                 Attempt::Refused(rows) => rows,
             };
@@ -132,14 +136,13 @@ impl Inner {
             }
             pause = (pause * 2).min(LONGEST);
             rows = self.engine.look(keys.clone()).await?;
-            let is_free = |row: &Option<RowState>| row.is_none_or(|row| row.admits(true));
-            if rows.iter().all(is_free) {
+            if !rows.iter().any(|row| row.is_some_and(is_held)) {
                 return Ok(());
             }
         }
     }
 
-    /// Takes the locks one by one, and holds what it has; until `end`, if there is one. Dropping this future releases them.
+    /// Takes the locks in their order, and holds what it has; until `end`, if there is one. Dropping this future releases them.
     async fn acquire_in_order(
         &self,
         names: &[Name],
@@ -147,19 +150,10 @@ impl Inner {
         end: Option<Moment>,
     ) -> Result<Vec<LockGuard>, Error> {
         let mut guards = Vec::with_capacity(names.len());
-        for name in names {
-            let wait = end.map_or(Wait::Forever, |end| Wait::For(end.left()));
-            match self.acquire(name.clone(), terms.clone(), wait).await {
-                Ok(Some(guard)) => guards.push(guard),
-                // Only a request that does not wait ends without a guard.
-                Ok(None) => return Err(Error::Closed),
-                Err(error) => {
-                    // They go on if they take longer.
-                    let released = release(guards);
-                    drop(tokio::time::timeout(ANSWER, released).await);
-                    return Err(error);
-                }
-            }
+        if let Err(error) = self.acquire_rest(names, terms, end, &mut guards).await {
+            // They go on if they take longer.
+            drop(tokio::time::timeout(ANSWER, release(guards)).await);
+            return Err(error);
         }
         match guards.iter().find(|guard| !guard.is_held()) {
             // One was lost while it waited for the next.
@@ -168,6 +162,49 @@ impl Inner {
             }),
             None => Ok(guards),
         }
+    }
+
+    /// Adds the locks that are left to those that it has. It waits for one at a time, and has all that come before that one.
+    async fn acquire_rest(
+        &self,
+        mut left: &[Name],
+        terms: &Terms,
+        end: Option<Moment>,
+        guards: &mut Vec<LockGuard>,
+    ) -> Result<(), Error> {
+        while !left.is_empty() {
+            let asked = Moment::now();
+            let free = match self.locks.take_together(left, terms, true).await? {
+                Attempt::Granted(turns) => {
+                    guards.extend(turns.into_iter().map(|turn| self.taken(turn, asked)));
+                    return Ok(());
+                }
+                Attempt::Refused(rows) => free_before(&rows),
+            };
+            let mut next = 0;
+            if free > 0
+                && let Attempt::Granted(turns) =
+                    self.locks.take_together(&left[..free], terms, true).await?
+            {
+                guards.extend(turns.into_iter().map(|turn| self.taken(turn, asked)));
+                next = free;
+            }
+            let wait = end.map_or(Wait::Forever, |end| Wait::For(end.left()));
+            let guard = self
+                .acquire(left[next].clone(), terms.clone(), wait)
+                .await?;
+            // Only a request that does not wait ends without a guard.
+            guards.push(guard.ok_or(Error::Closed)?);
+            left = &left[next + 1..];
+        }
+        Ok(())
+    }
+
+    /// The guard of a lock that was taken together with others.
+    fn taken(&self, turn: Turn, asked: Moment) -> LockGuard {
+        turn.lease.hold.begin();
+        telemetry::acquired(&turn.lease.name, turn.fence, asked);
+        self.guard(turn)
     }
 }
 
@@ -203,6 +240,36 @@ mod tests {
         assert_eq!(at(0), Next::Look(patience));
         assert_eq!(at(999), Next::Look(patience));
         assert_eq!(at(1_000), Next::InOrder(None));
+    }
+
+    #[test]
+    fn the_first_that_is_not_free_is_in_the_way() {
+        let free = RowState {
+            at: 0,
+            granted: false,
+            status: 0,
+            mine: false,
+            fence: 0,
+            remaining: -1,
+            previous: 0,
+            count: 0,
+            wanted: 0,
+            client: 0,
+        };
+        let held = RowState {
+            status: 1,
+            remaining: 1,
+            ..free
+        };
+        let (free, held) = (Some(free), Some(held));
+        assert_eq!(free_before(&[free, held, None]), 1);
+        assert_eq!(free_before(&[free, None, held]), 1);
+        assert_eq!(in_the_way(&[free, None, held]), 2);
+        assert_eq!(in_the_way(&[free, None, free]), 1);
+        // All were passed over, and were free behind the packet.
+        for rows in [&[free, free][..], &[]] {
+            assert_eq!((free_before(rows), in_the_way(rows)), (0, 0));
+        }
     }
 
     #[test]
