@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let (locks, pool) = (locks.clone(), pool.clone());
         // Each pair of neighbours, in both directions.
         let (one, next) = (number % ACCOUNTS, (number + 1) % ACCOUNTS);
-        let (from, to) = if number % 2 == 0 {
+        let (from, to) = if number / ACCOUNTS % 2 == 0 {
             (one, next)
         } else {
             (next, one)
