@@ -16,6 +16,7 @@ use crate::engine::supervise::survives;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::sql::operation::{Operation, Renew};
+use crate::sql::row::Kind;
 use crate::telemetry;
 
 #[derive(Default)]
@@ -238,7 +239,7 @@ pub(crate) fn renewed(
         Ok(Answer {
             outcome: Outcome::Released { done, .. },
             ..
-        }) if lease.terms.owner.is_none() && (done || lease.has_place()) => {
+        }) if lease.terms.owner.is_none() && (done || lease.kind != Kind::Job) => {
             locks.released_in_transaction(lease);
         }
         // What it said of the level was out of date when it came to the row: another one has renewed it.
