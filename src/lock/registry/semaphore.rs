@@ -320,12 +320,14 @@ impl Locks {
         let now = Moment::now();
         let mut rest = seen.as_deref();
         for (semaphore, look) in looks {
-            let _ = self.change_permits(semaphore, |permits, actions| match &mut rest {
-                Ok(rows) => {
-                    let (these, behind) = rows.split_at(look.slots.len().min(rows.len()));
-                    *rows = behind;
-                    permits.looked(look, these, now, actions);
-                }
+            // Also those of a semaphore that has gone meanwhile are taken off.
+            let these = rest.as_mut().map(|rows| {
+                let (these, behind) = rows.split_at(look.slots.len().min(rows.len()));
+                *rows = behind;
+                these
+            });
+            let _ = self.change_permits(semaphore, |permits, actions| match these {
+                Ok(rows) => permits.looked(look, rows, now, actions),
                 Err(error) => {
                     let hopeless = error.is_hopeless().then_some(&**error);
                     permits.look_failed(hopeless, now, actions);

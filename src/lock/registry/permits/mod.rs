@@ -183,13 +183,11 @@ impl Permits {
 
     /// Those who do not wait learn that no permit is to be had, when that is certain.
     fn refuse_once(&mut self) {
-        // A release of ours that is on its way is waited for, unless a transaction keeps it.
-        if self.slots.iter().any(Slot::is_soon_free) {
-            return;
-        }
-        let all_ours = !self.slots.iter().any(Slot::is_apart) && self.asking == 0;
+        // A release of ours that is on its way is waited for by one of them, unless a transaction keeps it.
+        let soon = self.slots.iter().filter(|slot| slot.is_soon_free()).count();
+        let all_ours = !self.slots.iter().any(Slot::is_apart);
         let covered = self.covered.map_or(0, |(last, _)| last);
-        self.queue.refuse_behind(self.asking, |waiter| {
+        self.queue.refuse_behind(self.asking + soon, |waiter| {
             waiter.once && (all_ours || waiter.id <= covered)
         });
     }
@@ -230,18 +228,24 @@ impl Permits {
         self.looking = false;
         self.covered = Some((look.last, now));
         let mut seen = 0_u64;
-        let mut wishes = 0;
-        let waits = self.queue.behind(self.asking).any(|waiter| !waiter.once);
+        let mut free = 0;
         for (slot, row) in look.slots.iter().zip(rows) {
             if let Some(row) = row {
                 let state = row.fence << 1 | u64::from(row.is_free());
                 seen = seen.rotate_left(7) ^ state;
             }
-            let Some(Slot::Apart(apart)) = self.slots.get_mut(*slot) else {
-                continue;
-            };
-            apart.saw(row.as_ref());
+            if let Some(Slot::Apart(apart)) = self.slots.get_mut(*slot) {
+                apart.saw(row.as_ref());
+                free += usize::from(apart.guess == Guess::Free);
+            }
+        }
+        // For whom there is none.
+        let waiting = self.queue.behind(self.asking + free);
+        let waits = waiting.filter(|waiter| !waiter.once).count() > 0;
+        let mut wishes = 0;
+        for (slot, row) in look.slots.iter().zip(rows) {
             if waits
+                && let Some(Slot::Apart(apart)) = self.slots.get_mut(*slot)
                 && let Some(row) = row.filter(|row| !row.is_free())
                 && apart.wishes(&row, wishes < WISHES, now)
             {
@@ -360,7 +364,11 @@ impl Permits {
             && lease.terms.may_pass()
             && !lease.was_in_transaction()
             && lease.is_held_at(now)
-            && self.queue.first_to_share(lease).is_some()
+            // Who stands before it with other options, and has no question of its own on its way, is asked for first.
+            && self
+                .queue
+                .first_to_share(lease)
+                .is_some_and(|position| position <= self.asking)
     }
 
     /// The release waits for a transaction that holds the row.

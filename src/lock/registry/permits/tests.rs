@@ -86,11 +86,15 @@ impl Client {
     }
 
     fn enters(&mut self, once: bool) -> Answers {
+        self.enters_on(terms(), once)
+    }
+
+    fn enters_on(&mut self, terms: Terms, once: bool) -> Answers {
         let (reply, receiver) = oneshot::channel();
         self.id += 1;
         let waiter = Waiter {
             id: self.id,
-            terms: terms(),
+            terms,
             once,
             asks: false,
             until: None,
@@ -303,6 +307,72 @@ fn a_grant_that_nobody_takes_is_given_back() {
         .permits
         .released(0, false, client.now, &mut client.actions);
     assert!(client.permits.is_done());
+}
+
+/// It would never have a permit as long as the others pass theirs on.
+#[test]
+fn who_asks_on_other_terms_is_not_passed_over() {
+    let mut client = Client::new(1);
+    let mut first = client.enters(false);
+    let slot = client.asks()[0].0;
+    let lease = client.grant(slot);
+    assert!(has_turn(&mut first));
+    let max_hold = Some(TTL);
+    let (_others, _ours) = (
+        client.enters_on(
+            Terms {
+                max_hold,
+                ..terms()
+            },
+            false,
+        ),
+        client.enters(false),
+    );
+    client.actions.clear();
+    let (now, actions) = (client.now, &mut client.actions);
+    let over = client.permits.end_turn(slot, &lease, now, actions);
+    assert!(matches!(over, TurnOver::Over), "{over:?}");
+    client
+        .permits
+        .released(slot, false, now, &mut client.actions);
+    let asked = client.actions.iter().find_map(|action| match action {
+        Action::Ask(question) => Some(question.terms.max_hold),
+        _ => None,
+    });
+    assert_eq!(asked, Some(max_hold));
+}
+
+/// One of them may have what is released; the others need not wait for that.
+#[test]
+fn who_does_not_wait_is_not_kept_by_releases() {
+    let mut client = Client::new(1);
+    let mut first = client.enters(false);
+    let slot = client.asks()[0].0;
+    let lease = client.grant(slot);
+    assert!(has_turn(&mut first));
+    let (now, actions) = (client.now, &mut client.actions);
+    let over = client.permits.end_turn(slot, &lease, now, actions);
+    assert!(matches!(over, TurnOver::Over), "{over:?}");
+    let (mut next, mut last) = (client.enters(true), client.enters(true));
+    assert!(is_refused(&mut last) && !is_refused(&mut next));
+}
+
+/// Nobody is to let us go first where there is one for us.
+#[test]
+fn nothing_is_wished_where_enough_is_free() {
+    let mut client = Client::new(3);
+    let _first = client.enters(false);
+    let slot = client.asks()[0].0;
+    client.refuse(slot);
+    let is_free = |at: usize| at == (slot + 1) % 3;
+    client.looks(|at| {
+        if is_free(at) {
+            free(Duration::ZERO)
+        } else {
+            held()
+        }
+    });
+    assert_eq!(client.wishes(), []);
 }
 
 #[test]
