@@ -6,13 +6,16 @@
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use super::link::{Link, Sent};
 use super::shared::Shared;
 use super::supervise::survives;
+use crate::clock::Moment;
 use crate::sql::packet::{Mode, RowOperation, Stripes};
 use crate::sql::reply::{Reply, RowState};
+use crate::sql::server_error::Meaning;
 use crate::timing::{IDLE_WAITING, LOCK_WAIT};
 
 /// A packet to be carried: the operations on these rows are carried out, all or none.
@@ -20,7 +23,10 @@ pub(super) struct Errand {
     pub(super) rows: Vec<RowOperation>,
     /// Rows that it does not have are read then, without a lock.
     pub(super) looks: bool,
-    /// Who asked may have gone away.
+    /// It is not sent after this, or when nobody wants it any more.
+    pub(super) expires: Moment,
+    pub(super) given_up: CancellationToken,
+    /// Who asked may have gone away. He hears nothing of what was not sent.
     pub(super) told: oneshot::Sender<Carried>,
 }
 
@@ -111,7 +117,17 @@ impl Carrier {
     }
 
     async fn carry(&mut self, errand: Errand) {
-        let Errand { rows, looks, told } = errand;
+        let Errand {
+            rows,
+            looks,
+            expires,
+            given_up,
+            told,
+        } = errand;
+        let closing = self.shared.closing.is_cancelled();
+        if closing || given_up.is_cancelled() || expires.has_passed() {
+            return;
+        }
         self.carries = Some(told);
         let mut carried = Carried::from(self.link.send(&rows, Mode::Together).await);
         match &carried.sent {
@@ -124,6 +140,15 @@ impl Carrier {
                 self.link.has_concluded();
             }
             Sent::Unknown(_) => self.link.give_up_identity(),
+            // Another server may take it.
+            Sent::RolledBack {
+                meaning: Meaning::ReadOnly | Meaning::Gone,
+                error,
+                ..
+            } => {
+                self.link.close();
+                self.shared.unreachable(error);
+            }
             Sent::RolledBack { .. } => {}
             Sent::Offline(cause) => {
                 self.link.close();

@@ -230,7 +230,11 @@ impl Task {
     /// Sends a packet, or settles one; what the request came to, if that is known then.
     async fn step(&mut self) -> Option<Result<Taken, Error>> {
         if let Some(numbered) = self.unsettled {
-            return self.settle(numbered).await;
+            let settled = self.settle(numbered).await;
+            if settled.is_none() {
+                self.pause().await;
+            }
+            return settled;
         }
         if let Some(why) = self.ends() {
             return Some(why);
@@ -241,6 +245,8 @@ impl Task {
         let errand = Errand {
             rows: self.course.rows(&self.rows, every_stripe),
             looks: !first,
+            expires: self.expires,
+            given_up: self.given_up.clone(),
             told,
         };
         if self.errands.send(errand).is_err() {
@@ -275,7 +281,7 @@ impl Task {
                 self.cause = None;
                 let seen = judge(&self.rows, &reply.rows);
                 let Seen::Open(not_had) = seen else {
-                    return self.conclude(reply.rows, true, sent).await;
+                    return self.conclude(reply.rows, true, &[], sent).await;
                 };
                 // As a rule they are missing; if they are locked, the next packet looks.
                 if first && self.course.guess(not_had) {
@@ -293,11 +299,11 @@ impl Task {
                 match carried.seen {
                     Some(seen) => {
                         let states = merged(&reply.rows, &seen.rows);
-                        self.conclude(states, true, sent).await
+                        self.conclude(states, true, &reply.rows, sent).await
                     }
                     None => {
                         let had_all = !reply.rows.contains(&None);
-                        self.conclude(reply.rows, had_all, sent).await
+                        self.conclude(reply.rows, had_all, &[], sent).await
                     }
                 }
             }
@@ -314,7 +320,12 @@ impl Task {
                     }
                 }
                 self.cause = Some(Error::from_sqlx(error));
-                self.pause().await;
+                if meaning == Meaning::Conflict {
+                    self.pause().await;
+                } else {
+                    let delay = self.connecting.delay();
+                    self.rest(delay).await;
+                }
                 None
             }
             Sent::Offline(cause) if cause.is_hopeless() => Some(Err(cause)),
@@ -327,19 +338,21 @@ impl Task {
         }
     }
 
-    /// Goes by what the rows say. `looked`: those that are not there are missing.
+    /// Goes by what the rows say. `looked`: those that are not there are missing. `had`: those that the packet had, if they were read behind it.
     async fn conclude(
         &mut self,
         states: Vec<Option<RowState>>,
         looked: bool,
+        had: &[Option<RowState>],
         sent: Moment,
     ) -> Option<Result<Taken, Error>> {
         match judge(&self.rows, &states) {
             Seen::Granted(grants) => return Some(Ok(Taken::Granted(grants, sent))),
             Seen::Held => return Some(Ok(Taken::Refused(states))),
             Seen::Part(ours) => {
+                // Whoever asks again does so with another token.
                 self.give_back(&ours);
-                self.course = Course::default();
+                return Some(Ok(Taken::Refused(states)));
             }
             Seen::Open(missing) => {
                 let missing = if looked {
@@ -349,7 +362,10 @@ impl Task {
                 };
                 self.course.guessed = false;
                 if !self.course.again(missing) {
-                    return Some(Ok(Taken::Refused(states)));
+                    let was_had = |at: usize| had.get(at).is_none_or(Option::is_some);
+                    let states = states.into_iter().enumerate();
+                    let states = states.map(|(at, state)| state.filter(|_| was_had(at)));
+                    return Some(Ok(Taken::Refused(states.collect())));
                 }
             }
         }
@@ -390,7 +406,7 @@ impl Task {
                     Seen::Granted(grants) => Some(Ok(Taken::Granted(grants, sent))),
                     Seen::Part(ours) => {
                         self.give_back(&ours);
-                        None
+                        Some(Ok(Taken::Refused(rows)))
                     }
                     // It was refused, or all were freed by force since: it runs again.
                     Seen::Held | Seen::Open(_) => None,

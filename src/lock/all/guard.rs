@@ -105,10 +105,17 @@ impl LockAllGuard {
             let (lost, ended) = (CancellationToken::new(), CancellationToken::new());
             let (tells, views, over) = (lost.clone(), self.views(), ended.clone());
             let watch = async move {
-                if over.run_until_cancelled(any_lost(&views)).await.is_some() {
-                    tells.cancel();
+                // A loss is told also when the guard goes in the same moment.
+                tokio::select! {
+                    biased;
+                    () = any_lost(&views) => tells.cancel(),
+                    () = over.cancelled() => {}
                 }
             };
+            let is_lost = |guard: &LockGuard| guard.cancellation_token().is_cancelled();
+            if self.guards.iter().any(is_lost) {
+                lost.cancel();
+            }
             if let Some(guard) = self.guards.first() {
                 guard.spawn(watch);
             }

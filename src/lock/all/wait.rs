@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use super::PATIENCE;
 use crate::client::inner::Inner;
 use crate::clock::Moment;
@@ -74,16 +76,23 @@ impl Inner {
         wait: Wait,
     ) -> Result<Option<Vec<LockGuard>>, Error> {
         let start = Moment::now();
-        for name in names {
-            // What idles in this very client is nobody's.
-            self.locks.wake(name).await;
-        }
+        // What idles in this very client is nobody's.
+        join_all(names.iter().map(|name| self.locks.wake(name))).await;
         let mut waits = false;
         loop {
             let rows = match self.locks.take_together(names, terms, waits).await? {
                 Attempt::Granted(turns) => {
                     let guards = turns.into_iter().map(|turn| self.taken(turn, start));
-                    return Ok(Some(guards.collect()));
+                    let guards: Vec<_> = guards.collect();
+                    if guards.iter().all(LockGuard::is_held) {
+                        return Ok(Some(guards));
+                    }
+                    // They came too late to be trusted, or the client is closed. They go on if they take longer.
+                    drop(tokio::time::timeout(ANSWER, release(guards)).await);
+                    if self.locks.stopped.is_cancelled() {
+                        return Err(Error::Closed);
+                    }
+                    Vec::new()
                 }
                 Attempt::Refused(rows) => rows,
             };
