@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tag_lock::LockClient;
 
-use crate::rig::{Scratch, run, tag_lock};
+use crate::rig::{PROGRAM, Scratch, run, tag_lock, unspoilt};
 use crate::support::{TestDatabase, connected, patient};
 
 async fn holder(database: &TestDatabase) -> LockClient {
@@ -222,11 +222,11 @@ async fn a_reader_may_leave() {
     let database = TestDatabase::new().await;
     let scratch = Scratch::new();
     let script = "\"$0\" watch job --every 20ms 2>err | head -n 1";
-    let mut command = std::process::Command::new("sh");
+    let mut command = unspoilt("sh");
     let program = tag_lock(&database.url);
     command
         .args(["-c", script])
-        .arg(program.get_program())
+        .arg(PROGRAM)
         .current_dir(scratch.path());
     command.envs(
         program

@@ -12,9 +12,19 @@ use crate::support::TestDatabase;
 /// No test is to fail because the machine is slow: what it waits for comes sooner, or never.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tag-lock");
+
+/// A program that ignores no signal when it starts, whatever those do that started the tests: what a shell runs in the background ignores
+/// SIGINT.
+pub(crate) fn unspoilt(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT", program]);
+    command
+}
+
 /// The program, for the server of this address.
 pub(crate) fn tag_lock(url: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tag-lock"));
+    let mut command = unspoilt(PROGRAM);
     command
         .env("DATABASE_URL", url)
         .env("TAG_LOCK_REQUEST_TIMEOUT", "2m")

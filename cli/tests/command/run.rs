@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use tag_lock::LockState;
 
 use crate::processes::Running;
-use crate::rig::{Scratch, ran, run, tag_lock, until_lock};
+use crate::rig::{Scratch, ran, run, tag_lock, unspoilt, until_lock};
 use crate::support::TestDatabase;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,7 +85,7 @@ async fn the_command_begins_as_others_do() {
         let output = child.wait_with_output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    let usual = printed(Command::new("sh").args(["-c", script]));
+    let usual = printed(unspoilt("sh").args(["-c", script]));
     assert!(usual.ends_with("passed on\n"), "{usual}");
     assert_eq!(
         printed(tag_lock(&database.url).args(["run", "job", "--", "sh", "-c", script])),

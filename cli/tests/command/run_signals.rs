@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use tag_lock::LockState;
 
 use crate::processes::{Running, until_dead};
-use crate::rig::{Scratch, run, tag_lock, until_lock};
+use crate::rig::{PROGRAM, Scratch, run, tag_lock, unspoilt, until_lock};
 use crate::support::TestDatabase;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,9 +90,9 @@ async fn what_nohup_ignores_stays_ignored() {
     let scratch = Scratch::new();
     let script = "grep SigIgn: /proc/self/status >ignored; echo $$ >outer; while [ ! -e go ]; do sleep 0.05; done";
     let program = tag_lock(&database.url);
-    let mut command = std::process::Command::new("nohup");
+    let mut command = unspoilt("nohup");
     command
-        .arg(program.get_program())
+        .arg(PROGRAM)
         .args(["run", "job", "--", "sh", "-c", script])
         .current_dir(scratch.path());
     command.envs(
@@ -144,10 +144,8 @@ async fn a_signal_ends_the_wait() {
 async fn the_exit_code_is_known_where_children_are_ignored() {
     let database = TestDatabase::new().await;
     let program = tag_lock(&database.url);
-    let mut command = std::process::Command::new("env");
-    command
-        .arg("--ignore-signal=CHLD")
-        .arg(program.get_program());
+    let mut command = unspoilt("env");
+    command.arg("--ignore-signal=CHLD").arg(PROGRAM);
     command.args(["run", "job", "--", "sh", "-c", "exit 7"]);
     command.envs(
         program

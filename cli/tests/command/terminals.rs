@@ -1,10 +1,10 @@
 //! On a terminal: COMMAND has it while it runs, and `top` draws on it. `script`, of util-linux, is the terminal.
 
 use std::io::{Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
 
-use crate::rig::{Scratch, tag_lock, until, until_true};
+use crate::rig::{PROGRAM, Scratch, tag_lock, unspoilt, until, until_true};
 use crate::support::TestDatabase;
 
 /// A program on a terminal of its own, and what it has printed there so far.
@@ -18,7 +18,7 @@ impl Terminal {
     /// Runs a line of a shell, in which `$T` is the program.
     fn run(database: &TestDatabase, line: &str) -> Self {
         let program = tag_lock(&database.url);
-        let mut command = Command::new("script");
+        let mut command = unspoilt("script");
         command.args(["-q", "-e", "-c", line, "/dev/null"]);
         command.envs(
             program
@@ -26,7 +26,7 @@ impl Terminal {
                 .filter_map(|(key, value)| Some((key, value?))),
         );
         command
-            .env("T", program.get_program())
+            .env("T", PROGRAM)
             .env("SHELL", "/bin/sh")
             .env("TERM", "xterm");
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
