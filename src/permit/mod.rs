@@ -114,9 +114,10 @@ impl Semaphore {
     /// Acquires a permit, whichever becomes free first, and waits for it as long as [`wait`](Self::wait) says.
     ///
     /// Tasks of one client, its clones included, get permits in the order in which they asked, if they asked with the same options. Clients take
-    /// turns: while one waits, no other keeps a permit in memory for longer than a tenth of a second, and a permit that is released is left for
-    /// a moment to those who wait elsewhere. In which order waiting clients come is not promised. Waiting holds no connection, and costs a
-    /// client one look a tick, however many of its tasks wait.
+    /// turns: a client that waits writes its wish into slots that are taken (at most 32 after each look), and no other passes such a slot on in
+    /// memory for longer than about two tenths of a second; a permit that is released is left for a moment to those who wait elsewhere. In
+    /// which order waiting clients come is not promised. Waiting holds no connection, and costs a client one look a tick, however many of its
+    /// tasks wait, and those wishes.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
