@@ -19,6 +19,7 @@ use crate::client::inner::Inner;
 use crate::engine::backoff::Backoff;
 use crate::error::Error;
 use crate::lock::{LeaseView, LockGuard, LockRequest, MAX_DESCRIPTION, WorkOutput};
+use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::watch::{Holder, LockWatch};
 
@@ -38,7 +39,11 @@ pub struct Election {
 impl Election {
     pub(crate) fn new(client: Arc<Inner>, name: &str) -> Self {
         Self {
-            request: LockRequest::new(Arc::clone(&client), name).apart(),
+            request: if mutant::on(Mutant::LeadershipPassesOn) {
+                LockRequest::new(Arc::clone(&client), name)
+            } else {
+                LockRequest::new(Arc::clone(&client), name).apart()
+            },
             name: name.into(),
             client,
         }
@@ -166,7 +171,7 @@ impl Election {
             let output = tokio::select! {
                 // A leadership that is lost in the same moment counts as lost.
                 biased;
-                () = leadership.lost() => None,
+                () = leadership.lost(), if !mutant::on(Mutant::LeaderWorksOn) => None,
                 output = work => Some(output),
             };
             // By now the work is dropped.

@@ -78,6 +78,18 @@ mutants! {
     FinishFrees = "finish-frees",
     /// A slot that is done stays so only until its lease would have ended.
     DoneEnds = "done-ends",
+    /// A semaphore has a slot more than its number says.
+    SlotBeyond = "slot-beyond",
+    /// A permit that is granted, or passes on, is given to two tasks if two wait.
+    PermitShared = "permit-shared",
+    /// Of several locks that are asked for at once each that is free is taken, and whoever has one believes to have all.
+    GroupUnchecked = "group-unchecked",
+    /// Of several locks a transaction verifies the first alone.
+    GroupVerifiedInPart = "group-verified-in-part",
+    /// A leadership passes on in memory to the next candidate of the process, as a turn of a lock does.
+    LeadershipPassesOn = "leadership-passes-on",
+    /// The work of a leader whose lease is lost goes on.
+    LeaderWorksOn = "leader-works-on",
     /// Stripes are read, not locked. Exclusion does not rest on them: the server's deadlock counter and
     /// its duplicate keys judge.
     StripeUnlocked = "stripe-unlocked",

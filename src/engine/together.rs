@@ -29,6 +29,7 @@ use super::shared::Shared;
 use super::supervise::survives;
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use crate::quietly::quietly;
 use crate::sql::operation::{Acquire, Operation, Release};
 use crate::sql::packet::{RowOperation, Stripes};
@@ -101,6 +102,9 @@ fn judge(rows: &[(RowKey, Acquire)], states: &[Option<RowState>]) -> Seen {
             (_, None) => open.push(position),
         }
     }
+    if mutant::on(Mutant::GroupUnchecked) && !granted.is_empty() {
+        return Seen::Granted(as_if_all_were(rows, states));
+    }
     if granted.len() == rows.len() {
         Seen::Granted(granted)
     } else if !ours.is_empty() {
@@ -110,6 +114,23 @@ fn judge(rows: &[(RowKey, Acquire)], states: &[Option<RowState>]) -> Seen {
     } else {
         Seen::Open(open)
     }
+}
+
+/// What a mutant believes: whoever was granted one lock has all.
+fn as_if_all_were(rows: &[(RowKey, Acquire)], states: &[Option<RowState>]) -> Vec<Outcome> {
+    let believed = |((_, acquire), state): (&(RowKey, Acquire), &Option<RowState>)| {
+        let judged = Operation::Acquire(acquire.clone()).judge(state.as_ref());
+        match judged {
+            Verdict::Final(outcome @ Outcome::Granted { .. }) => outcome,
+            _ => Outcome::Granted {
+                fence: state.map_or(1, |state| state.fence + 1),
+                remaining: acquire.ttl,
+                until: state.map_or(0, |state| state.at) + acquire.ttl,
+                wanted: 0,
+            },
+        }
+    };
+    rows.iter().zip(states).map(believed).collect()
 }
 
 /// How far a request has come.

@@ -19,6 +19,7 @@ use crate::lock::registry::{Entered, InVain, semaphore};
 use crate::lock::terms::{Terms, Wait};
 use crate::lock::{LockGuard, LockRequest};
 use crate::metric;
+use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::sql::inspect;
 use crate::sql::row::Kind;
@@ -304,7 +305,7 @@ impl Semaphore {
 
 /// The rows of a semaphore.
 fn slots(name: &str, permits: u32) -> Result<Arc<semaphore::Semaphore>, Error> {
-    let permits = name::checked_number(permits)?;
+    let permits = name::checked_number(permits)? + u32::from(mutant::on(Mutant::SlotBeyond));
     let name: Name = name::checked(name)?;
     let slots: Result<Vec<_>, Error> = (0..permits).map(|slot| name::row(&name, slot)).collect();
     Ok(Arc::new(semaphore::Semaphore {

@@ -111,7 +111,7 @@ impl Script<'_> {
             .filter(has)
             .collect();
         self.decide(batch, &list.all(), &verbs);
-        if batch.mode == Mode::Together {
+        if batch.mode == Mode::Together && !mutant::on(Mutant::GroupUnchecked) {
             self.all_or_nothing(all);
         }
         let each_alone = self.has_sequences() && rows.len() >= EACH_ALONE;

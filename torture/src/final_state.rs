@@ -9,6 +9,7 @@ use tag_lock::{AtClose, LockClient, LockState};
 use crate::bank;
 use crate::faults::{Failure, Rig};
 use crate::history::FinalState;
+use crate::setup;
 
 /// How long the servers may take until they answer again.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -31,7 +32,7 @@ pub async fn read(rig: &Rig, accepted: Vec<(Arc<str>, u64)>) -> Result<FinalStat
     };
     let mut administrator = node.administrator().await?;
     let sql = format!(
-        "SELECT CONVERT(lock_name USING utf8mb4), kind, count, fence FROM {}.t_tag_lock WHERE kind IN (1, 2)",
+        "SELECT CONVERT(lock_name USING utf8mb4), kind, count, fence FROM {}.t_tag_lock WHERE kind IN (1, 2, 5)",
         rig.database
     );
     let rows = sqlx::raw_sql(AssertSqlSafe(sql))
@@ -41,7 +42,7 @@ pub async fn read(rig: &Rig, accepted: Vec<(Arc<str>, u64)>) -> Result<FinalStat
         let name: String = row.try_get_unchecked(0)?;
         let kind: i64 = row.try_get_unchecked(1)?;
         let name = Arc::<str>::from(name);
-        if kind == 1 {
+        if kind != 2 {
             state.fences.push((name, row.try_get_unchecked(3)?));
         } else {
             // Through the library: the table's columns are its own affair.
@@ -49,7 +50,11 @@ pub async fn read(rig: &Rig, accepted: Vec<(Arc<str>, u64)>) -> Result<FinalStat
             state.counters.push((name, value));
         }
     }
-    for lock in client.list(None, 1_000).await? {
+    let mut locks = client.list(None, 1_000).await?;
+    for (name, permits) in setup::semaphores() {
+        locks.extend(client.semaphore(&name, permits).list().await?);
+    }
+    for lock in locks {
         if lock.state == LockState::Held {
             eprintln!("torture: still held: {lock:?}");
             state.held.push(lock.name.into());

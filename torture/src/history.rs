@@ -176,6 +176,49 @@ pub enum Event {
         /// Whether the transaction was committed.
         outcome: Outcome,
     },
+    /// A permit of the semaphore was granted: from `returned` on, the task may act. What follows is told of its slot, `semaphore#slot`.
+    Permit {
+        /// How many permits the semaphore has.
+        permits: u32,
+        /// Which one it is.
+        slot: u32,
+        /// The fencing token of the slot.
+        token: u64,
+        /// The lease's length.
+        ttl: u64,
+    },
+    /// One of several locks that were asked for at once. The others have the same worker, task and `invoked`.
+    Together {
+        /// The fencing token; 0: it was not granted.
+        token: u64,
+        /// The lease's length.
+        ttl: u64,
+        /// Why it was not granted; `Done` if it was.
+        outcome: Outcome,
+    },
+    /// Whoever was granted the election's lock just now leads with this value.
+    Leads {
+        /// The fencing token.
+        token: u64,
+        /// What it campaigned with: never 0, and no other candidate's.
+        value: u64,
+        /// It campaigned with it this once.
+        once: bool,
+    },
+    /// An observer was told who leads.
+    Seen {
+        /// The leader's fencing token.
+        token: u64,
+        /// The leader's value.
+        value: u64,
+    },
+    /// A leader's work, which was to be dropped when its lease was lost, went on.
+    WorkedOn {
+        /// The fencing token.
+        token: u64,
+        /// How often it awaited something when its lease had ended, and went on.
+        steps: u64,
+    },
     /// An attempt at a slot of a job.
     Attempt {
         /// The fencing token; 0: the work did not begin.
@@ -222,8 +265,10 @@ pub struct Invocation {
 /// What an invocation is about to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Acquire the lock; ends in `Granted` or `NotGranted`.
+    /// Acquire the lock; ends in `Granted` or `NotGranted`. Of a semaphore it ends in `Permit` or `NotGranted`.
     Acquire,
+    /// Acquire the lock together with others; ends in `Together`.
+    Together,
     /// Write the unprotected value; ends in `Section`.
     Section {
         /// The hold's fencing token.

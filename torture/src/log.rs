@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::history::{Invocation, Line, Log, Names, Record};
 
@@ -107,10 +107,13 @@ pub fn read(directory: &Path, worker: u32, names: &mut Names) -> io::Result<Log>
         };
         match Line::parse(line, worker, names) {
             Ok(Line::Invoked(invocation)) => {
-                open.insert((invocation.task, invocation.invoked), invocation);
+                // Of several locks that are asked for at once each has one, with the same instant.
+                let name = Arc::clone(&invocation.name);
+                open.insert((invocation.task, invocation.invoked, name), invocation);
             }
             Ok(Line::Ended(record)) => {
-                open.remove(&(record.task, record.invoked));
+                let name = Arc::clone(&record.name);
+                open.remove(&(record.task, record.invoked, name));
                 log.records.push(record);
             }
             Ok(Line::Complete) => log.complete = true,
@@ -121,6 +124,7 @@ pub fn read(directory: &Path, worker: u32, names: &mut Names) -> io::Result<Log>
         text.clear();
     }
     log.open = open.into_values().collect();
-    log.open.sort_by_key(|invocation| invocation.invoked);
+    log.open
+        .sort_by(|a, b| (a.invoked, &a.name).cmp(&(b.invoked, &b.name)));
     Ok(log)
 }

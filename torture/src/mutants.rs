@@ -73,6 +73,11 @@ fn hunt_for(mutant: &str) -> Hunt {
         "idle-after-trust" => ("linger", "worker-stop"),
         "row-wait" => ("bank", "none"),
         "finish-frees" | "done-ends" => ("jobs", "none"),
+        "slot-beyond" | "permit-shared" => ("permits", "none"),
+        "group-unchecked" => ("together", "none"),
+        "group-verified-in-part" => ("together", "server-clock,worker-stop"),
+        "leadership-passes-on" => ("election", "none"),
+        "leader-works-on" => ("election", "worker-stop,partition,delay,cut"),
         "unequal-deltas-merged" | "range-unchecked" => ("stock", "none"),
         // Without faults nobody has to be patient.
         "renewal-after-release"
@@ -248,6 +253,10 @@ mod tests {
             "row-wait",
             "bell-unheard",
             "stripe-formula",
+            "slot-beyond",
+            "group-unchecked",
+            "group-verified-in-part",
+            "leader-works-on",
         ] {
             let how = hunt_for(mutant);
             assert!(crate::nemesis::choose(how.faults).is_ok(), "{mutant}");

@@ -25,7 +25,7 @@ use crate::proxy::Proxy;
 use crate::report::Report;
 use crate::resource::Resource;
 use crate::server::{Servers, Topology};
-use crate::setup::{Setup, Workload};
+use crate::setup::{CROWDED, Setup, TOGETHER, Workload};
 use crate::tallies::Tallies;
 use crate::wall_clock::Clock;
 
@@ -285,9 +285,11 @@ async fn prepare(servers: &Servers, names: u32) -> Result<(String, String, Strin
     let mut connection: MySqlConnection = node.administrator().await?;
     bank::run(&mut connection, &format!("USE {database}")).await?;
     bank::run(&mut connection, bank::TABLES).await?;
-    for number in 0..names {
-        let sql = format!("INSERT INTO account VALUES ('bank:{number}', 0, 0, 0)");
-        bank::run(&mut connection, &sql).await?;
+    for (word, names) in [("bank", names), (TOGETHER, names.min(CROWDED))] {
+        for number in 0..names {
+            let sql = format!("INSERT INTO account VALUES ('{word}:{number}', 0, 0, 0)");
+            bank::run(&mut connection, &sql).await?;
+        }
     }
     Ok((database, account, password))
 }

@@ -37,7 +37,13 @@ pub enum Workload {
     Linger,
     /// Jobs whose slots come with the time: each is asked for by many, also by those who are late.
     Jobs,
-    /// All of these at once, but for jobs and leases that idle.
+    /// Permits of semaphores, of which more are wanted than there are.
+    Permits,
+    /// Several locks at once, and transfers between their accounts, beside single locks of the same names.
+    Together,
+    /// Elections: candidates, leaders whose work is dropped when they lose, and observers.
+    Election,
+    /// All of the first six at once.
     Mixed,
 }
 
@@ -59,6 +65,21 @@ pub struct Shares {
     /// Tasks of the workload `jobs`.
     #[serde(default)]
     pub jobs: u32,
+    /// Tasks of the workload `permits`.
+    #[serde(default)]
+    pub permits: u32,
+    /// Tasks of the workload `together` that ask for several locks.
+    #[serde(default)]
+    pub together: u32,
+    /// Tasks of the workload `together` that ask for one of them.
+    #[serde(default)]
+    pub beside: u32,
+    /// Tasks of the workload `election` that campaign.
+    #[serde(default)]
+    pub candidates: u32,
+    /// Tasks of the workload `election` that observe.
+    #[serde(default)]
+    pub observers: u32,
 }
 
 impl Workload {
@@ -73,6 +94,11 @@ impl Workload {
             bank: 0,
             solo: 0,
             jobs: 0,
+            permits: 0,
+            together: 0,
+            beside: 0,
+            candidates: 0,
+            observers: 0,
         };
         match self {
             Self::Mutex => Shares { mutex: 256, ..none },
@@ -91,6 +117,21 @@ impl Workload {
             Self::Solo => Shares { solo: 3, ..none },
             // Each has a connection of its own.
             Self::Jobs => Shares { jobs: 24, ..none },
+            Self::Permits => Shares {
+                permits: 48,
+                ..none
+            },
+            // Each of the first has a connection of its own.
+            Self::Together => Shares {
+                together: 12,
+                beside: 8,
+                ..none
+            },
+            Self::Election => Shares {
+                candidates: 16,
+                observers: 2,
+                ..none
+            },
             Self::Linger => Shares {
                 mutex: 12,
                 fenced: 4,
@@ -115,11 +156,34 @@ impl Workload {
 /// How many counters each kind of work has: many tasks add to each.
 pub const COUNTERS: u32 = 6;
 
+/// How many semaphores there are.
+const SEMAPHORES: u32 = 6;
+
 /// The name of a counter that many tasks use.
 #[must_use]
 pub fn counter(word: &str, random: &mut ChaCha8Rng) -> String {
     format!("{word}:{}", random.random_range(0..COUNTERS))
 }
+
+/// A semaphore, by its name and the number of its permits.
+pub type Semaphore = (String, u32);
+
+/// All semaphores: of 1 to 4 permits.
+pub fn semaphores() -> impl Iterator<Item = Semaphore> {
+    (0..SEMAPHORES).map(|number| (format!("permits:{number}"), 1 + number % 4))
+}
+
+/// What a slot of a semaphore is called, as the library calls it.
+#[must_use]
+pub fn slot(semaphore: &str, slot: u32) -> String {
+    format!("{semaphore}#{slot}")
+}
+
+/// What the locks are called that are taken together, before their numbers.
+pub const TOGETHER: &str = "together";
+
+/// The most names of locks that are taken together, and of elections: few, so that many want each.
+pub const CROWDED: u32 = 8;
 
 /// The stripe of one of them.
 #[must_use]

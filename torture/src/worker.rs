@@ -2,10 +2,13 @@
 
 mod bank;
 mod counters;
+mod election;
 mod holds;
 mod jobs;
+mod permits;
 mod solo;
 mod task;
+mod together;
 
 use std::error::Error;
 use std::io::{BufRead, Write};
@@ -93,6 +96,21 @@ pub async fn run(directory: &Path, worker: u32) -> Result<(), Failure> {
     }
     for _ in 0..shares.jobs {
         tasks.spawn(task(&client).jobs());
+    }
+    for _ in 0..shares.permits {
+        tasks.spawn(task(&client).permits());
+    }
+    for _ in 0..shares.together {
+        tasks.spawn(task(&client).together());
+    }
+    for _ in 0..shares.beside {
+        tasks.spawn(task(&client).beside());
+    }
+    for _ in 0..shares.candidates {
+        tasks.spawn(task(&client).candidate());
+    }
+    for _ in 0..shares.observers {
+        tasks.spawn(task(&client).observer());
     }
     // Standard input ends when the run wants the end, and when the run itself is gone.
     let ended = Arc::clone(&books);

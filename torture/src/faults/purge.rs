@@ -6,6 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use std::time::Duration;
 
 use super::{Failure, Fault, Lane, Rig};
+use crate::setup::{self, Workload};
 
 pub(super) struct Purge;
 
@@ -32,13 +33,11 @@ impl Fault for Purge {
     ) -> BoxFuture<'a, Result<bool, Failure>> {
         Box::pin(async move {
             let node = rig.any_writer(random);
-            let number = random.random_range(0..rig.setup.names);
-            // Not those that transactions use: a client may rely on it that such a row lives for an hour.
-            let kind = if random.random() { "mutex" } else { "fenced" };
+            let (name, kind) = row(rig, random);
             // One row by its whole key: nothing else is locked.
             let age = format!(
                 "UPDATE {}.t_tag_lock SET modify_time = modify_time - INTERVAL 2 HOUR \
-                 WHERE lock_name = '{kind}:{number}' AND kind = 1 AND slot = 0 AND status = 0",
+                 WHERE lock_name = '{name}' AND kind = {kind} AND slot = 0 AND status = 0",
                 rig.database
             );
             if node.run(&age).await.is_err() {
@@ -52,5 +51,20 @@ impl Fault for Purge {
             client.close(tag_lock::AtClose::Release).await;
             Ok(purged.is_ok_and(|purged| purged.rows > 0))
         })
+    }
+}
+
+/// The name and kind of a row. Not one of those that transactions use: a client may rely on it that such a row lives for an hour.
+fn row(rig: &Rig, random: &mut ChaCha8Rng) -> (String, u8) {
+    let number = random.random_range(0..rig.setup.names);
+    match rig.setup.workload {
+        Workload::Permits => {
+            let semaphores: Vec<_> = setup::semaphores().collect();
+            let (name, permits) = &semaphores[random.random_range(0..semaphores.len())];
+            (setup::slot(name, random.random_range(0..*permits)), 5)
+        }
+        Workload::Election => (format!("election:{}", number % setup::CROWDED), 1),
+        _ if random.random() => (format!("mutex:{number}"), 1),
+        _ => (format!("fenced:{number}"), 1),
     }
 }

@@ -78,6 +78,11 @@ impl fmt::Display for Record {
             Event::Added { .. } => 'A',
             Event::Transfer { .. } => 'T',
             Event::Attempt { .. } => 'J',
+            Event::Permit { .. } => 'P',
+            Event::Together { .. } => 'M',
+            Event::Leads { .. } => 'L',
+            Event::Seen { .. } => 'V',
+            Event::WorkedOn { .. } => 'W',
         };
         let (task, name, invoked, returned) = (self.task, &self.name, self.invoked, self.returned);
         write!(f, "{letter} {task} {name} {invoked} {returned} ")?;
@@ -119,6 +124,20 @@ impl fmt::Display for Record {
                 let (booked, done) = (u8::from(booked), u8::from(done));
                 write!(f, "{token} {booked} {done} {outcome}")
             }
+            Event::Permit {
+                permits,
+                slot,
+                token,
+                ttl,
+            } => write!(f, "{permits} {slot} {token} {ttl}"),
+            Event::Together {
+                token,
+                ttl,
+                outcome,
+            } => write!(f, "{token} {ttl} {outcome}"),
+            Event::Leads { token, value, once } => write!(f, "{token} {value} {}", u8::from(once)),
+            Event::Seen { token, value } => write!(f, "{token} {value}"),
+            Event::WorkedOn { token, steps } => write!(f, "{token} {steps}"),
         }
     }
 }
@@ -132,11 +151,12 @@ impl fmt::Display for Invocation {
             Operation::Add { .. } => 'a',
             Operation::Transfer { .. } => 't',
             Operation::Attempt { .. } => 'j',
+            Operation::Together => 'm',
         };
         let (task, name, invoked) = (self.task, &self.name, self.invoked);
         write!(f, "{letter} {task} {name} {invoked} ")?;
         match self.operation {
-            Operation::Acquire => Ok(()),
+            Operation::Acquire | Operation::Together => Ok(()),
             Operation::Section { token, read, wrote } => write!(f, "{token} {read} {wrote}"),
             Operation::FencedWrite { token } => token.fmt(f),
             Operation::Add { delta, low, high } => {
@@ -206,6 +226,7 @@ impl Fields<'_> {
     fn operation(&mut self, kind: &str) -> Option<Option<Operation>> {
         Some(Some(match kind {
             "g" => Operation::Acquire,
+            "m" => Operation::Together,
             "s" => Operation::Section {
                 token: self.value()?,
                 read: self.value()?,
@@ -274,6 +295,30 @@ impl Fields<'_> {
                 booked: self.value::<u8>()? == 1,
                 done: self.value::<u8>()? == 1,
                 outcome: self.outcome()?,
+            },
+            "P" => Event::Permit {
+                permits: self.value()?,
+                slot: self.value()?,
+                token: self.value()?,
+                ttl: self.value()?,
+            },
+            "M" => Event::Together {
+                token: self.value()?,
+                ttl: self.value()?,
+                outcome: self.outcome()?,
+            },
+            "L" => Event::Leads {
+                token: self.value()?,
+                value: self.value()?,
+                once: self.value::<u8>()? == 1,
+            },
+            "V" => Event::Seen {
+                token: self.value()?,
+                value: self.value()?,
+            },
+            "W" => Event::WorkedOn {
+                token: self.value()?,
+                steps: self.value()?,
             },
             _ => return None,
         })
@@ -349,6 +394,27 @@ mod tests {
                 done: false,
                 outcome: Outcome::Lost,
             },
+            Event::Permit {
+                permits: 3,
+                slot: 2,
+                token: 7,
+                ttl: 5,
+            },
+            Event::Together {
+                token: 7,
+                ttl: 5,
+                outcome: Outcome::Done,
+            },
+            Event::Leads {
+                token: 7,
+                value: u64::MAX,
+                once: true,
+            },
+            Event::Seen { token: 7, value: 9 },
+            Event::WorkedOn {
+                token: 7,
+                steps: 20,
+            },
         ];
         let operations = [
             Operation::Acquire,
@@ -368,6 +434,7 @@ mod tests {
                 amount: 5,
             },
             Operation::Attempt { booked: true },
+            Operation::Together,
         ];
         let name = Arc::<str>::from("mutex:7");
         let ended = events.map(|event| {

@@ -52,6 +52,16 @@ pub enum Kind {
     RanTwice,
     /// A slot is said to be done, and nobody can have done it.
     NeverDone,
+    /// A permit has a slot that its semaphore does not have.
+    SlotOutside,
+    /// More permits of a semaphore were trusted at once than it has.
+    TooManyPermits,
+    /// Of several locks that were asked for at once some were granted, and others were not.
+    GrantedInPart,
+    /// A leader was seen with a value that is another one's.
+    WrongLeader,
+    /// The work of a leader went on when its lease had ended.
+    WorkedOn,
     /// The linearizability checker found no order for a window.
     NotLinearizable,
     /// The server reported deadlocks.
@@ -81,6 +91,11 @@ impl fmt::Display for Kind {
             Self::StaleCommit => "stale commit",
             Self::RanTwice => "ran twice",
             Self::NeverDone => "never done",
+            Self::SlotOutside => "slot outside",
+            Self::TooManyPermits => "too many permits",
+            Self::GrantedInPart => "granted in part",
+            Self::WrongLeader => "wrong leader",
+            Self::WorkedOn => "worked on",
             Self::NotLinearizable => "not linearizable",
             Self::Deadlock => "deadlock",
         })

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::history::{Event, Invocation, Log, Operation, Outcome, Record};
+use crate::setup;
 
 /// All names' histories.
 pub(super) struct Histories<'h> {
@@ -24,20 +25,27 @@ pub(super) struct History<'h> {
     pub(super) additions: Vec<Addition<'h>>,
     pub(super) transfers: Vec<Transfer<'h>>,
     pub(super) attempts: Vec<Attempt<'h>>,
+    /// Of a semaphore.
+    pub(super) permits: Vec<Permit<'h>>,
+    /// It is the slot of a semaphore: who waits does so for any of them.
+    pub(super) is_slot: bool,
+    pub(super) election: Election<'h>,
 }
 
 impl<'h> History<'h> {
-    /// Acquires that were granted, or told that the lock is held.
+    /// Acquires of this lock alone that were granted, or told that it is held.
     pub(super) fn waits(&self) -> impl Iterator<Item = &'h Record> {
-        let granted = self.holds.iter().map(|hold| hold.grant);
+        let granted = self.holds.iter().filter(|hold| !hold.together);
+        let granted = granted.map(|hold| hold.grant);
         granted.chain(self.refusals.iter().filter_map(|refusal| {
-            let told = refusal.outcome == Outcome::Refused;
+            let told = refusal.outcome == Outcome::Refused && !refusal.together;
             refusal.record.filter(|_| told)
         }))
     }
 }
 
 /// A lock that was granted.
+#[derive(Clone, Copy)]
 pub(super) struct Hold<'h> {
     pub(super) grant: &'h Record,
     pub(super) token: u64,
@@ -49,6 +57,8 @@ pub(super) struct Hold<'h> {
     pub(super) release: Option<(&'h Record, Outcome)>,
     /// The last thing that its worker wrote.
     pub(super) last_sign: u64,
+    /// It was asked for together with others: who waits for these may hold it already.
+    pub(super) together: bool,
 }
 
 impl Hold<'_> {
@@ -67,12 +77,42 @@ impl Hold<'_> {
 }
 
 /// An acquire that was not granted, as far as anybody knows.
+#[derive(Clone, Copy)]
 pub(super) struct Refusal<'h> {
     pub(super) record: Option<&'h Record>,
     pub(super) worker: u32,
     pub(super) invoked: u64,
     pub(super) returned: u64,
     pub(super) outcome: Outcome,
+    /// It was asked for together with others.
+    pub(super) together: bool,
+}
+
+/// A permit of a semaphore that was granted: its hold is in the history of its slot.
+pub(super) struct Permit<'h> {
+    pub(super) record: &'h Record,
+    /// How many the semaphore has.
+    pub(super) permits: u32,
+    pub(super) slot: u32,
+}
+
+/// What was said of an election.
+#[derive(Default)]
+pub(super) struct Election<'h> {
+    pub(super) leaders: Vec<Leader<'h>>,
+    /// What observers were told: the record, token, and value.
+    pub(super) seen: Vec<(&'h Record, u64, u64)>,
+    /// Work that went on: the record, token, and steps.
+    pub(super) worked_on: Vec<(&'h Record, u64, u64)>,
+}
+
+/// Somebody who led.
+pub(super) struct Leader<'h> {
+    pub(super) record: &'h Record,
+    pub(super) token: u64,
+    pub(super) value: u64,
+    /// It campaigned with its value this once.
+    pub(super) once: bool,
 }
 
 /// Work on the unprotected value.
@@ -166,7 +206,7 @@ impl<'h> Histories<'h> {
                 .max()
                 .unwrap_or_default();
             // Holds of one worker by name and token.
-            let mut holds: HashMap<(&str, u64), usize> = HashMap::new();
+            let mut holds: HashMap<(Arc<str>, u64), usize> = HashMap::new();
             for record in &log.records {
                 all.begin = all.begin.min(record.invoked);
                 all.record(record, last_sign, &mut holds);
@@ -199,48 +239,85 @@ impl<'h> Histories<'h> {
         &mut self,
         record: &'h Record,
         last_sign: u64,
-        holds: &mut HashMap<(&'h str, u64), usize>,
+        holds: &mut HashMap<(Arc<str>, u64), usize>,
     ) {
-        if let Event::Granted { ttl, .. } = record.event {
-            self.longest_ttl = self.longest_ttl.max(ttl);
+        let together = matches!(record.event, Event::Together { .. });
+        let mut granted = |all: &mut Self, name: &Arc<str>, token: u64, ttl: u64| {
+            all.longest_ttl = all.longest_ttl.max(ttl);
+            let history = all.name(name);
+            holds.insert((Arc::clone(name), token), history.holds.len());
+            history.holds.push(Hold {
+                grant: record,
+                token,
+                ttl,
+                end: None,
+                trusted_until: record.returned,
+                release: None,
+                last_sign,
+                together,
+            });
+        };
+        match record.event {
+            Event::Granted { token, ttl } => return granted(self, &record.name, token, ttl),
+            Event::Together { token, ttl, .. } if token > 0 => {
+                return granted(self, &record.name, token, ttl);
+            }
+            Event::Permit {
+                permits,
+                slot,
+                token,
+                ttl,
+            } => {
+                let name = setup::slot(&record.name, slot).into();
+                granted(self, &name, token, ttl);
+                self.name(&name).is_slot = true;
+                return self.name(&record.name).permits.push(Permit {
+                    record,
+                    permits,
+                    slot,
+                });
+            }
+            _ => {}
         }
         let history = self.name(&record.name);
         let (invoked, returned) = (record.invoked, record.returned);
         match record.event {
-            Event::Granted { token, ttl } => {
-                holds.insert((&record.name, token), history.holds.len());
-                history.holds.push(Hold {
-                    grant: record,
-                    token,
-                    ttl,
-                    end: None,
-                    trusted_until: returned,
-                    release: None,
-                    last_sign,
-                });
+            Event::Granted { .. } | Event::Permit { .. } => {}
+            Event::Leads { token, value, once } => history.election.leaders.push(Leader {
+                record,
+                token,
+                value,
+                once,
+            }),
+            Event::Seen { token, value } => history.election.seen.push((record, token, value)),
+            Event::WorkedOn { token, steps } => {
+                history.election.worked_on.push((record, token, steps));
             }
             Event::HeldUntil {
                 token,
                 trusted_until,
             } => {
-                if let Some(hold) = holds.get(&(&*record.name, token)) {
+                if let Some(hold) = holds.get(&(Arc::clone(&record.name), token)) {
                     let hold = &mut history.holds[*hold];
                     hold.end = Some(record);
                     hold.trusted_until = trusted_until.max(hold.grant.returned);
                 }
             }
             Event::Released { token, outcome } => {
-                if let Some(hold) = holds.get(&(&*record.name, token)) {
+                if let Some(hold) = holds.get(&(Arc::clone(&record.name), token)) {
                     history.holds[*hold].release = Some((record, outcome));
                 }
             }
-            Event::NotGranted { outcome } => history.refusals.push(Refusal {
-                record: Some(record),
-                worker: record.worker,
-                invoked,
-                returned,
-                outcome,
-            }),
+            Event::NotGranted { outcome } | Event::Together { outcome, .. } => {
+                history.refusals.push(Refusal {
+                    record: Some(record),
+                    worker: record.worker,
+                    invoked,
+                    returned,
+                    outcome,
+                    together,
+                });
+            }
             Event::Section { token, read, wrote } => history.sections.push(Section {
                 record: Some(record),
                 worker: record.worker,
@@ -321,12 +398,13 @@ impl<'h> Histories<'h> {
         let history = self.name(&open.name);
         let invoked = open.invoked;
         match open.operation {
-            Operation::Acquire => history.refusals.push(Refusal {
+            Operation::Acquire | Operation::Together => history.refusals.push(Refusal {
                 record: None,
                 worker: open.worker,
                 invoked,
                 returned: last_sign,
                 outcome: Outcome::Unknown,
+                together: open.operation == Operation::Together,
             }),
             Operation::Section { token, read, wrote } => history.sections.push(Section {
                 record: None,

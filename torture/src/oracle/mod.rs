@@ -6,16 +6,19 @@
 
 mod bank;
 mod counter;
+mod election;
 mod finding;
 mod index;
 mod jobs;
 mod linear;
 mod locks;
 mod overtaking;
+mod permits;
 mod sections;
 mod subset;
 #[cfg(test)]
 mod tests;
+mod together;
 mod waiting;
 
 pub use finding::{Finding, Kind, Verdict};
@@ -91,9 +94,12 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         counter::check(name, history, &context, findings);
         bank::check(history, findings);
         jobs::check(name, history, &context, findings);
+        permits::check(name, history, &context, findings);
+        election::check(history, findings);
     }
     locks::check_end(&context, &mut findings);
     bank::check_ledger(&context, &mut findings);
+    together::check(&context, &mut findings);
     linear::check(&context, &mut findings);
     findings.into_verdict()
 }

@@ -14,13 +14,25 @@ const NOTABLE: u64 = 10_000_000;
 pub(super) type Span = (u64, u64);
 
 pub(super) fn check(history: &History<'_>, context: &Context<'_>, findings: &mut Findings) {
-    if history.holds.is_empty() && history.refusals.is_empty() {
+    // Of semaphores see there.
+    let is_other = history.is_slot || !history.permits.is_empty();
+    if is_other || history.holds.is_empty() && history.refusals.is_empty() {
         return;
     }
+    check_waits(history, history.waits(), context, findings);
+}
+
+/// As [`check`], of those who wait for this lock, or for any of several of which it is one.
+pub(super) fn check_waits<'h>(
+    history: &History<'h>,
+    waits: impl Iterator<Item = &'h Record>,
+    context: &Context<'_>,
+    findings: &mut Findings,
+) {
     let ttl = history.holds.iter().map(|hold| hold.ttl).max();
     let ttl = ttl.unwrap_or(context.histories.longest_ttl);
     let patience = context.case.rules.served_within.map(|slack| ttl + slack);
-    waits(history, context, patience, findings);
+    served(history, waits, context, patience, findings);
     if let Some(patience) = patience {
         refusals(history, context, patience, findings);
     }
@@ -31,7 +43,8 @@ pub(super) fn check(history: &History<'_>, context: &Context<'_>, findings: &mut
 fn taken(history: &History<'_>, context: &Context<'_>, from_call: bool) -> Vec<Span> {
     let mut spans: Vec<Span> = context.everybody.clone();
     for hold in &history.holds {
-        let from = if from_call {
+        // Who asked for several may have held it before it had the others.
+        let from = if from_call || hold.together {
             hold.grant.invoked
         } else {
             hold.grant.returned
@@ -45,7 +58,7 @@ fn taken(history: &History<'_>, context: &Context<'_>, from_call: bool) -> Vec<S
         spans.push((from, over));
     }
     for refusal in &history.refusals {
-        if matches!(refusal.outcome, Outcome::Unknown | Outcome::Lost) {
+        if refusal.together || matches!(refusal.outcome, Outcome::Unknown | Outcome::Lost) {
             let died = match refusal.record {
                 Some(_) => 0,
                 None => context.died(refusal.worker),
@@ -94,8 +107,9 @@ pub(super) fn without(span: Span, others: &[Span]) -> Vec<Span> {
     rest
 }
 
-fn waits(
-    history: &History<'_>,
+fn served<'h>(
+    history: &History<'h>,
+    waits: impl Iterator<Item = &'h Record>,
     context: &Context<'_>,
     patience: Option<u64>,
     findings: &mut Findings,
@@ -104,7 +118,7 @@ fn waits(
     let mut free = gaps(taken(history, context, false));
     free.retain(|(from, to)| to - from >= notable);
     let mut count = 0;
-    for wait in history.waits() {
+    for wait in waits {
         count += 1;
         let own = context.spans_of(wait.worker);
         for span in without((wait.invoked, wait.returned), own) {
@@ -155,7 +169,10 @@ fn refusals(history: &History<'_>, context: &Context<'_>, patience: u64, finding
             (record.invoked, record.returned),
             context.spans_of(record.worker),
         );
-        if refusal.outcome != Outcome::Refused || alone != [(record.invoked, record.returned)] {
+        if refusal.together
+            || refusal.outcome != Outcome::Refused
+            || alone != [(record.invoked, record.returned)]
+        {
             continue;
         }
         let first = free.partition_point(|(_, to)| *to <= record.invoked);

@@ -19,7 +19,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(6);
 
 /// What becomes of the lock in the transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
+pub(super) enum Ending {
     /// Released after the commit.
     After,
     /// Released by the transaction.
@@ -54,17 +54,21 @@ impl Task {
             let Some(guard) = self.acquire(&place).await else {
                 continue;
             };
-            let ending = match self.random.random_range(0..100) {
-                0..55 => Ending::After,
-                55..75 => Ending::Within,
-                75..90 => Ending::Before,
-                _ => Ending::Undone,
-            };
+            let ending = self.ending();
             let clean = self.transfer(usable, &place, guard, ending).await;
             if !clean {
                 // What is still under way on it must not meet the next transaction.
                 connection = None;
             }
+        }
+    }
+
+    pub(super) fn ending(&mut self) -> Ending {
+        match self.random.random_range(0..100) {
+            0..55 => Ending::After,
+            55..75 => Ending::Within,
+            75..90 => Ending::Before,
+            _ => Ending::Undone,
         }
     }
 
@@ -234,7 +238,7 @@ impl Task {
 }
 
 /// Why a transaction went no further.
-enum Failed {
+pub(super) enum Failed {
     Lock(Error),
     Connection,
 }
@@ -252,7 +256,7 @@ impl From<sqlx::Error> for Failed {
     }
 }
 
-fn outcome_in_transaction(failed: &Failed) -> Outcome {
+pub(super) fn outcome_in_transaction(failed: &Failed) -> Outcome {
     match failed {
         // Nothing was committed, whatever is unknown.
         Failed::Lock(error) => match outcome_of(error) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rand::Rng;
-use tag_lock::{Error, LockGuard};
+use tag_lock::{Error, LeaseView, LockGuard};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
@@ -11,12 +11,15 @@ use super::task::{Place, Task, fatal, outcome_of};
 use crate::history::{Event, Operation, Outcome};
 use crate::instant::{nanos, now};
 
+/// A connection to the resource that checks tokens.
+pub(super) type Resource = BufReader<TcpStream>;
+
 const MUTEX: u32 = 0;
 const FENCED: u32 = 1;
 /// When a hold was trusted that `is_held` never said yes for.
 pub(super) const NEVER: u64 = 0;
 /// The longest wait for a lock.
-const PATIENCE: Duration = Duration::from_secs(8);
+pub(super) const PATIENCE: Duration = Duration::from_secs(8);
 /// The longest pause in most critical sections.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -31,13 +34,13 @@ impl Task {
             let Some(guard) = self.acquire(&place).await else {
                 continue;
             };
-            self.change_under(&place, &guard).await;
+            self.change_under(&place, &guard.view()).await;
             self.give_back(&place, guard, true).await;
         }
     }
 
     /// Work on the unprotected value, as long as the lock is held.
-    async fn change_under(&mut self, place: &Place, guard: &LockGuard) {
+    pub(super) async fn change_under(&mut self, place: &Place, guard: &LeaseView) {
         let pause = self.pause();
         let lost = guard.cancellation_token();
         let token = guard.fencing_token();
@@ -72,40 +75,55 @@ impl Task {
             Ok(inner) if self.chance(90) => inner.release().await.is_ok(),
             Ok(_) | Err(_) => false,
         };
-        self.change_under(place, &outer).await;
+        self.change_under(place, &outer.view()).await;
         self.give_back(place, outer, is_known).await;
     }
 
     pub(super) async fn fenced(mut self) {
-        let mut resource = match TcpStream::connect(self.setup.resource).await {
-            Ok(stream) => BufReader::new(stream),
-            Err(error) => fatal(&format!("the resource cannot be reached: {error}")),
-        };
+        let mut resource = self.resource().await;
         while !self.is_stopped() {
             let place = self.place(FENCED, "fenced");
             let Some(guard) = self.acquire(&place).await else {
                 continue;
             };
-            let token = guard.fencing_token();
-            let mut trusted_until = NEVER;
-            for _ in 0..self.random.random_range(1..=3) {
-                // It does not ask whether it still holds the lock: that is what the token is for.
-                tokio::time::sleep(self.pause()).await;
-                let invoked = self.invoked(&place.name, Operation::FencedWrite { token });
-                let accepted = write(&mut resource, &place.name, token).await;
-                self.ended(&place.name, invoked, Event::FencedWrite { token, accepted });
-                let asked = now();
-                if guard.is_held() {
-                    trusted_until = asked;
-                }
-            }
-            self.held(&place, token, trusted_until);
+            self.write_under(&place, &guard.view(), &mut resource).await;
             self.give_back(&place, guard, true).await;
         }
     }
 
+    /// A connection to the resource that checks tokens.
+    pub(super) async fn resource(&self) -> Resource {
+        match TcpStream::connect(self.setup.resource).await {
+            Ok(stream) => BufReader::new(stream),
+            Err(error) => fatal(&format!("the resource cannot be reached: {error}")),
+        }
+    }
+
+    /// Writes to the resource that checks tokens.
+    pub(super) async fn write_under(
+        &mut self,
+        place: &Place,
+        guard: &LeaseView,
+        resource: &mut Resource,
+    ) {
+        let token = guard.fencing_token();
+        let mut trusted_until = NEVER;
+        for _ in 0..self.random.random_range(1..=3) {
+            // It does not ask whether it still holds the lock: that is what the token is for.
+            tokio::time::sleep(self.pause()).await;
+            let invoked = self.invoked(&place.name, Operation::FencedWrite { token });
+            let accepted = write(resource, &place.name, token).await;
+            self.ended(&place.name, invoked, Event::FencedWrite { token, accepted });
+            let asked = now();
+            if guard.is_held() {
+                trusted_until = asked;
+            }
+        }
+        self.held(place, token, trusted_until);
+    }
+
     /// How long the work takes: mostly next to nothing, at times longer than the lease without a renewal.
-    fn pause(&mut self) -> Duration {
+    pub(super) fn pause(&mut self) -> Duration {
         match self.random.random_range(0..1_000) {
             0..850 => Duration::ZERO,
             850..999 => self.up_to(PAUSE),
@@ -189,29 +207,37 @@ impl Task {
     /// Releases, or drops the guard, or drops the future of the release. `is_known`: nothing else may keep the lock.
     pub(super) async fn give_back(&mut self, place: &Place, guard: LockGuard, is_known: bool) {
         let token = guard.fencing_token();
+        if let Some((invoked, outcome)) = self.end(guard.release()).await {
+            let outcome = match outcome {
+                Outcome::Done if !is_known => Outcome::Unknown,
+                outcome => outcome,
+            };
+            self.ended(&place.name, invoked, Event::Released { token, outcome });
+        }
+    }
+
+    /// Ends a hold by its release, or drops the release in its course, or does not begin it, which drops the guard in it. When the release
+    /// was called, and what it said.
+    pub(super) async fn end(
+        &mut self,
+        release: impl Future<Output = Result<(), Error>>,
+    ) -> Option<(u64, Outcome)> {
         let way = self.random.random_range(0..100);
         if way >= 90 {
-            drop(guard);
-            return;
+            drop(release);
+            return None;
         }
-        let invoked = now();
-        let outcome = if way >= 85 {
-            let impatience = self.up_to(Duration::from_millis(5));
-            match tokio::time::timeout(impatience, guard.release()).await {
-                Ok(released) => {
-                    released.map_or_else(|error| outcome_of(&error), |()| Outcome::Done)
-                }
-                Err(_) => Outcome::Unknown,
-            }
+        let limit = if way >= 85 {
+            self.up_to(Duration::from_millis(5))
         } else {
-            let released = guard.release().await;
-            released.map_or_else(|error| outcome_of(&error), |()| Outcome::Done)
+            Duration::MAX
         };
-        let outcome = match outcome {
-            Outcome::Done if !is_known => Outcome::Unknown,
-            outcome => outcome,
+        let invoked = now();
+        let outcome = match tokio::time::timeout(limit, release).await {
+            Ok(released) => released.map_or_else(|error| outcome_of(&error), |()| Outcome::Done),
+            Err(_) => Outcome::Unknown,
         };
-        self.ended(&place.name, invoked, Event::Released { token, outcome });
+        Some((invoked, outcome))
     }
 }
 
@@ -220,7 +246,7 @@ fn told(answer: Result<Option<LockGuard>, Error>) -> Result<Option<LockGuard>, O
 }
 
 /// Asks the resource to take a write.
-async fn write(resource: &mut BufReader<TcpStream>, name: &str, token: u64) -> bool {
+async fn write(resource: &mut Resource, name: &str, token: u64) -> bool {
     let mut said = String::new();
     let asked = async {
         resource

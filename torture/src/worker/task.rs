@@ -107,7 +107,19 @@ pub(super) struct Place {
     offset: u64,
 }
 
+/// More than any kind of work has names. Where nothing was written, the file of unprotected values takes no room.
+const MOST_NAMES: u32 = 1 << 16;
+
 impl Place {
+    /// `kind` tells the kinds' unprotected values apart.
+    pub(super) fn new(kind: u32, number: u32, name: String) -> Self {
+        Self {
+            name: name.into(),
+            number,
+            offset: u64::from(kind * MOST_NAMES + number) * 8,
+        }
+    }
+
     /// Its number among those of its kind.
     pub(super) fn number(&self) -> u32 {
         self.number
@@ -127,11 +139,14 @@ impl Task {
     /// One of the locks of a kind of work. `kind` tells the kinds' unprotected values apart.
     pub(super) fn place(&mut self, kind: u32, word: &str) -> Place {
         let number = self.random.random_range(0..self.setup.names);
-        Place {
-            name: format!("{word}:{number}").into(),
-            number,
-            offset: u64::from(kind * self.setup.names + number) * 8,
-        }
+        Place::new(kind, number, format!("{word}:{number}"))
+    }
+
+    /// One of the few names of a kind of work for which there is a crowd.
+    pub(super) fn crowded_place(&mut self, kind: u32, word: &str) -> Place {
+        let names = self.setup.names.min(setup::CROWDED);
+        let number = self.random.random_range(0..names);
+        Place::new(kind, number, format!("{word}:{number}"))
     }
 
     pub(super) fn chance(&mut self, percent: u32) -> bool {
@@ -145,6 +160,12 @@ impl Task {
     /// Writes that something is about to begin; gives the instant.
     pub(super) fn invoked(&self, name: &Arc<str>, operation: Operation) -> u64 {
         let invoked = now();
+        self.begins(name, invoked, operation);
+        invoked
+    }
+
+    /// Writes that something is about to begin that counts from then on.
+    pub(super) fn begins(&self, name: &Arc<str>, invoked: u64, operation: Operation) {
         written(self.books.log.invoked(&Invocation {
             worker: self.worker,
             task: self.number,
@@ -152,7 +173,6 @@ impl Task {
             invoked,
             operation,
         }));
-        invoked
     }
 
     /// Writes that it ended just now.

@@ -26,6 +26,7 @@ use super::place::{Leaving, Queue, TurnOver, Waiter};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::lock::terms::Terms;
+use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
 use crate::timing::{ANSWER, LOOK, SLICE, WANT};
 
@@ -286,13 +287,22 @@ impl Permits {
         actions: &mut Vec<Action>,
     ) {
         self.asking = self.asking.saturating_sub(1);
-        if lease.is_held() && self.queue.hand_to_any(&lease) {
+        if lease.is_held() && self.hand(&lease) {
             self.slots[slot] = Slot::Held(lease);
         } else {
             // Nobody is there to take it, or it came too late to be trusted.
             self.give_back(slot, lease, actions);
         }
         self.go_on(now, actions);
+    }
+
+    /// Gives the current turn to the first waiter that it serves and that takes it.
+    fn hand(&mut self, lease: &Arc<Lease>) -> bool {
+        let handed = self.queue.hand_to_any(lease);
+        if handed && mutant::on(Mutant::PermitShared) {
+            self.queue.hand_to_any(lease);
+        }
+        handed
     }
 
     fn give_back(&mut self, slot: usize, lease: Arc<Lease>, actions: &mut Vec<Action>) {
@@ -345,7 +355,7 @@ impl Permits {
             if lease.look_is_due(now, SLICE) {
                 actions.push(Action::LookForOthers(Arc::clone(lease)));
             }
-            if lease.next_turn().is_some() && self.queue.hand_to_any(lease) {
+            if lease.next_turn().is_some() && self.hand(lease) {
                 self.go_on(now, actions);
                 return TurnOver::HandedOn;
             }

@@ -1,9 +1,12 @@
 //! The oracle judged: histories of a simulated lock and a simulated counter pass, and each kind of damage is found.
 
 mod broken;
+mod election;
 mod jobs;
+mod permits;
 mod simulated;
 mod stopped;
+mod together;
 
 use proptest::prelude::*;
 use rand::SeedableRng;
@@ -12,6 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use self::broken::BREAKAGES;
 use self::simulated::World;
 use super::{Case, Kind, Rules, Verdict, judge};
+use crate::history::{Event, FinalState, Invocation, Log, Record};
 
 /// What waiters may wait beyond the ttl.
 const SLACK: u64 = 50_000_000;
@@ -33,6 +37,44 @@ fn verdict(world: &World) -> Verdict {
 
 fn found(world: &World, kind: Kind) -> bool {
     verdict(world).violations.contains_key(&kind)
+}
+
+/// A record of the one task of the one worker.
+fn record(name: &str, (invoked, returned): (u64, u64), event: Event) -> Record {
+    Record {
+        worker: 1,
+        task: 1,
+        name: name.into(),
+        invoked,
+        returned,
+        event,
+    }
+}
+
+type Kinds = Vec<Kind>;
+
+/// The kinds of what is found, where this was logged, and this began and has no end on file.
+fn kinds(records: &[Record], open: &[Invocation]) -> Kinds {
+    kinds_of(records, open, &FinalState::default())
+}
+
+fn kinds_of(records: &[Record], open: &[Invocation], last: &FinalState) -> Kinds {
+    let log = Log {
+        worker: 1,
+        records: records.to_vec(),
+        open: open.to_vec(),
+        complete: true,
+    };
+    let verdict = judge(&Case {
+        logs: &[log],
+        last,
+        unavailable: &[],
+        rules: Rules {
+            served_within: Some(SLACK),
+            ..Rules::default()
+        },
+    });
+    verdict.violations.into_keys().collect()
 }
 
 #[test]

@@ -1,0 +1,109 @@
+//! Tasks that want permits of semaphores: more of them than there are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+use tag_lock::{Error, Permit};
+
+use super::holds::PATIENCE;
+use super::task::{Place, Task, outcome_of};
+use crate::history::{Event, Operation, Outcome};
+use crate::instant::nanos;
+use crate::setup::{self, Semaphore};
+
+const PERMITS: u32 = 3;
+/// The most that a semaphore of the library's can have.
+const MOST_PERMITS: u32 = 1_024;
+/// The longest work under a permit that gives others the time to want it.
+const WORK: Duration = Duration::from_millis(20);
+
+impl Task {
+    pub(super) async fn permits(mut self) {
+        let mut resource = self.resource().await;
+        let semaphores: Vec<Semaphore> = setup::semaphores().collect();
+        while !self.is_stopped() {
+            let number = self.random.random_range(0..semaphores.len());
+            let Some(permit) = self.take_permit(&semaphores[number]).await else {
+                continue;
+            };
+            let place = place(number, &permit);
+            if self.chance(30) {
+                let work = self.up_to(WORK);
+                tokio::time::sleep(work).await;
+            }
+            if self.chance(80) {
+                self.change_under(&place, &permit.view()).await;
+            } else {
+                self.write_under(&place, &permit.view(), &mut resource)
+                    .await;
+            }
+            let token = permit.fencing_token();
+            if let Some((invoked, outcome)) = self.end(permit.release()).await {
+                self.ended(&place.name, invoked, Event::Released { token, outcome });
+            }
+        }
+    }
+
+    /// Takes a permit in one of the ways in which one can.
+    async fn take_permit(&mut self, (name, permits): &Semaphore) -> Option<Permit> {
+        let mut ttl = self.setup.ttl();
+        let wait = self.up_to(PATIENCE);
+        let way = self.random.random_range(0..100);
+        let impatience = self.up_to(Duration::from_millis(40));
+        let mut semaphore = self.client.semaphore(name, *permits).wait(wait).ttl(ttl);
+        match way {
+            // Not renewed, so never passed on in memory.
+            0..6 => semaphore = semaphore.auto_renew(false),
+            6..10 => {
+                ttl /= 2;
+                semaphore = semaphore.ttl(ttl).max_hold(ttl);
+            }
+            _ => {}
+        }
+        let name: Arc<str> = name.as_str().into();
+        let invoked = self.invoked(&name, Operation::Acquire);
+        let answer = match way {
+            10..20 => told(semaphore.try_acquire().await),
+            // The future is dropped somewhere on its way.
+            20..28 => match tokio::time::timeout(impatience, semaphore.acquire()).await {
+                Ok(answer) => told(answer.map(Some)),
+                Err(_) => Err(Outcome::Unknown),
+            },
+            _ => told(semaphore.acquire().await.map(Some)),
+        };
+        let outcome = match answer {
+            Ok(permit) => {
+                let event = Event::Permit {
+                    permits: *permits,
+                    slot: permit.slot(),
+                    token: permit.fencing_token(),
+                    ttl: nanos(ttl),
+                };
+                self.ended(&name, invoked, event);
+                return Some(permit);
+            }
+            Err(outcome) => outcome,
+        };
+        self.ended(&name, invoked, Event::NotGranted { outcome });
+        if outcome != Outcome::Unknown {
+            self.rest().await;
+        }
+        None
+    }
+}
+
+/// The slot of a permit of the semaphore of this number.
+fn place(semaphore: usize, permit: &Permit) -> Place {
+    let number = u32::try_from(semaphore).unwrap_or_default() * MOST_PERMITS + permit.slot();
+    let name = setup::slot(permit.name(), permit.slot());
+    Place::new(PERMITS, number, name)
+}
+
+fn told(answer: Result<Option<Permit>, Error>) -> Result<Permit, Outcome> {
+    match answer {
+        Ok(Some(permit)) => Ok(permit),
+        Ok(None) => Err(Outcome::Refused),
+        Err(error) => Err(outcome_of(&error)),
+    }
+}
