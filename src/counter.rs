@@ -1,9 +1,13 @@
 //! Counters: 64-bit values that are never over- or undershot.
 
+mod info;
+mod life;
+
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::info::CounterInfo;
 use crate::client::inner::Inner;
 use crate::clock::micros;
 use crate::engine::outcome::Outcome;
@@ -109,8 +113,7 @@ impl Counter {
     ///
     /// It changes nothing.
     pub async fn get(&self) -> Result<i64, Error> {
-        let seen = self.client.engine.look(vec![self.key()?]).await?;
-        Ok(seen.first().copied().flatten().map_or(0, |row| row.value()))
+        Ok(self.get_if_set().await?.unwrap_or_default())
     }
 
     /// Adds `delta`, and gives the new value.

@@ -95,7 +95,7 @@ impl LockInfo {
     }
 }
 
-fn time(micros: i64) -> DateTime<Utc> {
+pub(crate) fn time(micros: i64) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(micros).unwrap_or_default()
 }
 

@@ -31,7 +31,7 @@ mod watch;
 
 pub use self::cause::Cause;
 pub use self::client::{AtClose, LockClient, LockClientBuilder, Stripes};
-pub use self::counter::Counter;
+pub use self::counter::{Counter, CounterInfo};
 pub use self::election::{Election, Leader, Leaders, Leadership};
 pub use self::error::Error;
 pub use self::inspect::{LockInfo, LockState};

@@ -1,4 +1,4 @@
-//! Deleting rows of locks, of permits, and of slots of jobs that nobody has used for long, of operation ids that were forgotten, and of counters whose window has ended.
+//! Deleting rows of locks, of permits, and of slots of jobs that nobody has used for long, of operation ids that were forgotten, and of counters that were deleted or whose window has ended.
 //!
 //! Off unless it is called, or asked for: in production rows usually stay.
 
@@ -52,7 +52,7 @@ const GENTLE: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Purged {
-    /// Rows of locks, of permits, of slots of jobs, of operation ids, and of counters whose window has ended.
+    /// Rows of locks, of permits, of slots of jobs, of operation ids, and of counters that were deleted or whose window has ended.
     pub rows: u64,
     /// Rows of lanes of clients that are gone.
     pub lanes: u64,

@@ -87,7 +87,7 @@ pub(crate) enum Command {
     Counter(Counter),
     /// Creates the tables, or brings them up to date.
     Migrate,
-    /// Deletes the rows of free locks, of forgotten operation ids, and of counters whose window has ended.
+    /// Deletes the rows of free locks, of forgotten operation ids, and of counters that were deleted or whose window has ended.
     Purge {
         /// Only those that nothing changed for so long; at least an hour.
         #[arg(long, value_name = "TIME", value_parser = time)]
@@ -180,6 +180,18 @@ pub(crate) struct Once {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Counter {
+    #[command(flatten)]
+    One(OneCounter),
+    /// Lists the counters that were set.
+    List {
+        /// Only those whose names begin so.
+        #[arg(default_value = "")]
+        prefix: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OneCounter {
     /// Prints the value.
     Get {
         /// The counter's name.
@@ -235,6 +247,19 @@ pub(crate) enum Counter {
         #[command(flatten)]
         counter: Counted,
     },
+    /// Sets the value if the counter was never set, or was deleted, and prints it; otherwise exits with 3.
+    Init {
+        #[command(flatten)]
+        counter: Counted,
+        /// The first value.
+        #[arg(allow_negative_numbers = true)]
+        value: i64,
+    },
+    /// Deletes a counter, and prints the value that it had; exits with 3 if it was never set.
+    Delete {
+        /// The counter's name.
+        name: String,
+    },
 }
 
 /// A duration as people write it.
@@ -274,12 +299,12 @@ mod tests {
         ]);
         assert!(matches!(
             parsed.map(|arguments| arguments.command),
-            Ok(Command::Counter(Counter::AddWithin {
+            Ok(Command::Counter(Counter::One(OneCounter::AddWithin {
                 delta: -5,
                 min: Some(-10),
                 max: None,
                 ..
-            }))
+            })))
         ));
     }
 }

@@ -10,6 +10,7 @@ use sqlx::mysql::MySqlConnectOptions;
 use tracing::Instrument;
 
 use crate::clock::Moment;
+use crate::counter::CounterInfo;
 use crate::engine::Engine;
 use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
@@ -79,13 +80,7 @@ impl Inner {
         let mut found = Vec::new();
         let mut after = after.map(str::to_owned);
         loop {
-            let end = inspect::end_of_step(after.as_deref());
-            let end = self.engine.show(end).await?;
-            let end: Option<String> = end
-                .first()
-                .map(|row| row.try_get_unchecked(0))
-                .transpose()
-                .map_err(Error::from_sqlx)?;
+            let end = self.end_of_step("", after.as_deref()).await?;
             let left = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
             let taken = inspect::taken(after.as_deref(), end.as_deref(), left);
             found.extend(self.show(taken).await?);
@@ -94,6 +89,43 @@ impl Inner {
             }
             after = end;
         }
+    }
+
+    /// The counters that were set and whose names begin so, in the order of their names, behind `after`.
+    pub(super) async fn list_counters(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<CounterInfo>, Error> {
+        let mut found = Vec::new();
+        let mut after = after.map(str::to_owned);
+        loop {
+            let end = self.end_of_step(prefix, after.as_deref()).await?;
+            let left = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+            let sql = inspect::counters(prefix, after.as_deref(), end.as_deref(), left);
+            for row in self.engine.show(sql).await? {
+                found.push(CounterInfo::from_row(&row).map_err(Error::from_sqlx)?);
+            }
+            if end.is_none() || found.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
+                return Ok(found);
+            }
+            after = end;
+        }
+    }
+
+    /// The name up to which a list looks in one query.
+    async fn end_of_step(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+    ) -> Result<Option<String>, Error> {
+        let end = inspect::end_of_step(prefix, after);
+        let end = self.engine.show(end).await?;
+        end.first()
+            .map(|row| row.try_get_unchecked(0))
+            .transpose()
+            .map_err(Error::from_sqlx)
     }
 
     pub(crate) async fn show(&self, sql: String) -> Result<Vec<LockInfo>, Error> {

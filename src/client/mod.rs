@@ -11,7 +11,7 @@ use sqlx::mysql::MySqlConnectOptions;
 
 pub use self::builder::{LockClientBuilder, Stripes};
 use self::inner::Inner;
-use crate::counter::Counter;
+use crate::counter::{Counter, CounterInfo};
 use crate::election::Election;
 use crate::error::Error;
 use crate::inspect::LockInfo;
@@ -294,6 +294,36 @@ impl LockClient {
     /// It changes nothing.
     pub async fn list(&self, after: Option<&str>, limit: u32) -> Result<Vec<LockInfo>, Error> {
         self.inner.list(after, limit).await
+    }
+
+    /// The counters that were set and whose names begin with `prefix` (empty: all), in the server's order of their names, `limit` at a
+    /// time; give the last name of a page as `after` of the next one. A [deleted](Counter::delete) counter is not one of them.
+    ///
+    /// It reads the rows of all names that begin so, as [`list`](Self::list) does.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// for prize in locks.list_counters("prize:", None, 100).await? {
+    ///     println!("{}: {} left", prize.name, prize.value);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As the server gives cause for. A prefix of more than 255 characters is none of any counter.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    pub async fn list_counters(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<CounterInfo>, Error> {
+        self.inner.list_counters(prefix, after, limit).await
     }
 
     /// Frees a lock, whoever holds it: for operators. Whether it was taken: not if its lease had ended by itself. Its holder's lost signal

@@ -16,7 +16,8 @@ use super::waiting::{Limits, Waiting};
 use crate::clock::Moment;
 use crate::name::Name;
 use crate::sql::operation::{
-    Acquire, Change, Count, ForceRelease, Once, Operation, Release, Renew, Touch, Want,
+    Acquire, Change, Count, Delete, ForceRelease, Init, Once, Operation, Release, Renew, Touch,
+    Want,
 };
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::row::RowKey;
@@ -89,6 +90,12 @@ fn operation() -> impl Strategy<Value = Operation> {
         })),
         Just(Operation::Want(Want { wait: 1 })),
         Just(Operation::Touch(Touch)),
+        any::<i64>().prop_map(move |value| Operation::Init(Init {
+            token: token(),
+            value,
+            window: 0,
+        })),
+        Just(Operation::Delete(Delete { token: token() })),
     ]
 }
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use super::dialect::Dialect;
 use super::operation::{
-    Acquire, Change, Count, ForceRelease, Once, Operation, Release, Renew, Touch, Want,
+    Acquire, Change, Count, Delete, ForceRelease, Init, Once, Operation, Release, Renew, Touch,
+    Want,
 };
 use super::packet::{self, Batch, Mode, RowOperation, Stripes};
 use super::prepared::Prepared;
@@ -129,6 +130,17 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         other => other,
     };
     let finish = row(RowKey::job(name("invoices@2026-11-22")), finish);
+    let init = Init {
+        token: Token::of_text("change"),
+        value: 1_000,
+        window: 0,
+    };
+    let delete = Delete {
+        token: Token::of_text("change"),
+    };
+    let prize = || RowKey::counter(name("prize"));
+    let init = row(prize(), Operation::Init(init));
+    let delete = row(prize(), Operation::Delete(delete));
     let several = vec![
         lock("job:1", acquire(None)),
         lock("job:2", acquire(None)),
@@ -180,6 +192,8 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         skip("touch", lock("job", Operation::Touch(Touch))),
         skip("add", count(add)),
         skip("set", count(Change::Set { value: 10 })),
+        skip("init", init),
+        skip("delete", delete),
         skip(
             "add-once",
             RowOperation {

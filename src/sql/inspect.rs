@@ -1,7 +1,8 @@
 //! Queries that show locks to people. They take no lock.
 
-use super::row::{Kind, RowKey};
-use super::{NOW_MICROS, literal};
+use super::row::{self, Kind, RowKey, UNSET};
+use super::{FOREVER, NOW_MICROS, literal};
+use crate::name::MAX_CHARS;
 
 /// The columns of these queries, in the order in which [`crate::inspect`] reads them.
 fn columns() -> String {
@@ -66,12 +67,19 @@ pub(crate) fn slots(after: &str, end: &str, limit: u32) -> String {
 /// How many rows a query for a list looks at.
 const STEP: u32 = 10_000;
 
-/// The name up to which a list looks in one query, behind `after`; no row if it can look at all that are left.
-pub(crate) fn end_of_step(after: Option<&str>) -> String {
+/// The name up to which a list looks in one query, among those that begin so, behind `after`; no row if it can look at all that are left.
+pub(crate) fn end_of_step(prefix: &str, after: Option<&str>) -> String {
     let mut sql = String::from("SELECT lock_name FROM t_tag_lock");
-    if let Some(after) = after {
-        sql.push_str(" WHERE lock_name>");
-        literal::text(&mut sql, after);
+    let span = Span::of(prefix);
+    let mut word = " WHERE";
+    for (operator, name) in span.bounds().into_iter().chain([(">", after)]) {
+        if let Some(name) = name {
+            sql.push_str(word);
+            sql.push_str(" lock_name");
+            sql.push_str(operator);
+            literal::text(&mut sql, name);
+            word = " AND";
+        }
     }
     sql.push_str(" ORDER BY lock_name LIMIT 1 OFFSET ");
     literal::number(&mut sql, STEP);
@@ -92,4 +100,85 @@ pub(crate) fn taken(after: Option<&str>, end: Option<&str>, limit: u32) -> Strin
     sql.push_str(" AND status<>0 AND deadline>UTC_TIMESTAMP(6) ORDER BY lock_name LIMIT ");
     literal::number(&mut sql, limit);
     sql
+}
+
+/// Where the names lie that begin with a prefix. The collation pads with spaces, so names that go on with a control character come before the
+/// prefix itself.
+struct Span {
+    first: Option<String>,
+    last: Option<String>,
+}
+
+impl Span {
+    fn of(prefix: &str) -> Self {
+        let left = MAX_CHARS.saturating_sub(prefix.chars().count());
+        let filled = |with: char| {
+            let filler = std::iter::repeat_n(with, left);
+            prefix.chars().chain(filler).collect::<String>()
+        };
+        let bound = |with| (!prefix.is_empty()).then(|| filled(with));
+        Self {
+            first: bound(char::MIN),
+            last: bound(char::MAX),
+        }
+    }
+
+    fn bounds(&self) -> [(&'static str, Option<&str>); 2] {
+        [(">=", self.first.as_deref()), ("<=", self.last.as_deref())]
+    }
+}
+
+/// The counters that were set and whose names begin so, in the order of their names, behind `after` and not behind `end`.
+pub(crate) fn counters(prefix: &str, after: Option<&str>, end: Option<&str>, limit: u32) -> String {
+    let micros = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01'";
+    let (unset, value) = (row::now(UNSET), row::now("IF(t.deadline<={at},0,t.count)"));
+    let mut sql = format!(
+        "SELECT t.lock_name,{value},IF(t.deadline={FOREVER},NULL,{micros},t.deadline)),{micros},t.modify_time) \
+         FROM t_tag_lock t WHERE t.kind={} AND t.slot=0 AND NOT({unset})",
+        Kind::Counter as u8
+    );
+    let span = Span::of(prefix);
+    let bounds = span.bounds().into_iter();
+    for (operator, name) in bounds.chain([(">", after), ("<=", end)]) {
+        if let Some(name) = name {
+            sql.push_str(" AND t.lock_name");
+            sql.push_str(operator);
+            literal::text(&mut sql, name);
+        }
+    }
+    // Where the prefix ends in spaces, a name without them is equal to it.
+    sql.push_str(" AND HEX(t.lock_name) LIKE '");
+    for byte in prefix.bytes() {
+        sql.push_str(&format!("{byte:02X}"));
+    }
+    sql.push_str("%' ORDER BY t.lock_name LIMIT ");
+    literal::number(&mut sql, limit);
+    sql
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_byte_of_a_prefix_stands_in_the_text() {
+        let sql = counters("'%_\\ ", Some("';"), None, 7);
+        assert!(
+            sql.contains(" LIKE '27255F5C20%' ORDER BY t.lock_name LIMIT 7"),
+            "{sql}"
+        );
+        assert!(!sql.contains(['\\', ';']), "{sql}");
+    }
+
+    #[test]
+    fn names_of_a_prefix_lie_between_two_names() {
+        let span = Span::of("ab");
+        let (first, last) = (span.first.expect("a bound"), span.last.expect("a bound"));
+        assert_eq!(
+            (first.chars().count(), last.chars().count()),
+            (MAX_CHARS, MAX_CHARS)
+        );
+        assert!(first.starts_with("ab\0") && last.starts_with("ab\u{10ffff}"));
+        assert_eq!(Span::of("").bounds(), [(">=", None), ("<=", None)]);
+    }
 }

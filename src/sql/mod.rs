@@ -43,3 +43,5 @@ const NOW_MICROS: &str =
     "TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))";
 /// The deadline of what never ends: a counter without a window.
 const FOREVER: &str = "'9999-12-31 00:00:00'";
+/// The deadline with which a row is created.
+const NEVER: &str = "'1970-01-01 00:00:00'";

@@ -43,6 +43,8 @@ pub(crate) enum Outcome {
     OutOfBounds {
         value: i64,
     },
+    /// The counter was never set.
+    NotSet,
     /// The operation's id stands for another operation.
     Mismatch,
     Done,

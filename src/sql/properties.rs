@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::dialect::Dialect;
 use super::literal;
 use super::operation::{
-    Acquire, Change, Count, ForceRelease, Once, Operation, Release, Renew, Touch, Want,
+    Acquire, Change, Count, Delete, ForceRelease, Init, Once, Operation, Release, Renew, Touch,
+    Want,
 };
 use super::packet::{Batch, Mode, RowOperation, Stripes, read, write};
 use super::prepared::Prepared;
@@ -101,6 +102,14 @@ fn operation() -> impl Strategy<Value = Operation> {
             })
         }),
         Just(Operation::Touch(Touch)),
+        (number(), number()).prop_map(|(value, window)| Operation::Init(Init {
+            token: Token::random(),
+            value,
+            window,
+        })),
+        Just(Operation::Delete(Delete {
+            token: Token::random(),
+        })),
     ]
 }
 
@@ -108,7 +117,9 @@ fn row() -> impl Strategy<Value = RowOperation> {
     let stripes = prop::sample::select(vec![Stripes::None, Stripes::Try, Stripes::Wait]);
     (name(), operation(), any::<bool>(), stripes).prop_map(|(name, operation, create, stripes)| {
         let key = match &operation {
-            Operation::Count(_) => RowKey::counter(name),
+            Operation::Count(_) | Operation::Init(_) | Operation::Delete(_) => {
+                RowKey::counter(name)
+            }
             Operation::Once(_) => RowKey::once(name),
             _ => RowKey::lock(name),
         };

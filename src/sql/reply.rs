@@ -101,6 +101,11 @@ impl RowState {
         from_micros(self.remaining.saturating_neg())
     }
 
+    /// Whether it is a counter that was never set, or was deleted: its deadline is what a row is created with.
+    pub(crate) fn is_unset(&self) -> bool {
+        self.deadline() == 0
+    }
+
     /// A counter's value: it starts again when its window has ended.
     pub(crate) fn value(&self) -> i64 {
         if self.remaining <= 0 { 0 } else { self.count }

@@ -75,6 +75,8 @@ pub(super) const FREE: &str = "t.status=0 OR t.deadline<={at}";
 pub(super) const HELD: &str = "t.holder=v.token AND t.status=1 AND t.fence=v.fence";
 /// A counter's value, 0 where its window has ended; DECIMAL, so that no sum leaves its type (error 1690).
 pub(super) const VALUE: &str = "CAST(IF(t.deadline<={at},0,t.count) AS DECIMAL(30,0))";
+/// A counter was never set, or was deleted. Its status does not tell: an addition that runs once for an id writes that although it adds nothing.
+pub(super) const UNSET: &str = "t.deadline='1970-01-01 00:00:00'";
 /// A counter's window has ended, or it had none and is to have one: its next change begins one.
 pub(super) const BEGINS: &str = "t.deadline<={at} OR (v.length>0 AND t.deadline={forever})";
 

@@ -89,10 +89,10 @@ fn hunt_for(mutant: &str) -> Hunt {
         "settlement-unchecked" => ("tickets", "kill-settlement"),
         _ => return ORDINARY,
     };
-    let round = if mutant == "nobody-gives-way" {
-        LONG_ROUND
-    } else {
-        ROUND
+    let round = match mutant {
+        // The last needs a lease that is lost in the middle of a transaction.
+        "nobody-gives-way" | "group-verified-in-part" => LONG_ROUND,
+        _ => ROUND,
     };
     Hunt {
         workload,

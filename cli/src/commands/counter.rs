@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};
-use tag_lock::LockClient;
+use tag_lock::{CounterInfo, LockClient};
 
-use crate::args::{Common, Counted, Counter, Once};
+use crate::args::{Common, Counted, Counter, Once, OneCounter};
 use crate::exit::{Code, DONE, Failure, NO, tell};
 use crate::output::{self, plain};
 
@@ -19,20 +19,29 @@ enum Answer {
     OutOfRange,
     /// The value was another one: nothing was changed.
     Found(i64),
+    /// The counter was never set.
+    NotSet,
 }
+
+/// How many counters one query shows.
+const PAGE: u32 = 1_000;
 
 pub(crate) async fn counter(common: &Common, command: &Counter) -> Result<Code, Failure> {
     let client = common.client().await?;
+    let command = match command {
+        Counter::One(command) => command,
+        Counter::List { prefix } => return list(common, &client, prefix).await,
+    };
     let (name, answer) = carry_out(&client, command).await?;
     let code = match answer {
-        Answer::OutOfRange | Answer::Found(_) => NO,
+        Answer::OutOfRange | Answer::Found(_) | Answer::NotSet => NO,
         Answer::Value(_) | Answer::Previous(_) => DONE,
     };
     if common.json {
         let (value, previous, found) = match answer {
             Answer::Value(value) => (Some(value), None, None),
             Answer::Previous(value) => (None, Some(value), None),
-            Answer::OutOfRange => (None, None, None),
+            Answer::OutOfRange | Answer::NotSet => (None, None, None),
             Answer::Found(value) => (None, None, Some(value)),
         };
         let mut document = json!({ "name": name, "done": code == DONE });
@@ -54,17 +63,18 @@ pub(crate) async fn counter(common: &Common, command: &Counter) -> Result<Code, 
             &format!("{} is {value}: nothing was changed", plain(name)),
             false,
         ),
+        Answer::NotSet => tell(&format!("{} was never set", plain(name)), false),
     }
     Ok(code)
 }
 
 async fn carry_out<'a>(
     client: &LockClient,
-    command: &'a Counter,
+    command: &'a OneCounter,
 ) -> Result<(&'a str, Answer), Failure> {
     Ok(match command {
-        Counter::Get { name } => (name, Answer::Value(client.counter(name).get().await?)),
-        Counter::Add {
+        OneCounter::Get { name } => (name, Answer::Value(client.counter(name).get().await?)),
+        OneCounter::Add {
             counter,
             delta,
             once,
@@ -76,7 +86,7 @@ async fn carry_out<'a>(
             };
             (&counter.name, Answer::Value(value))
         }
-        Counter::AddWithin {
+        OneCounter::AddWithin {
             counter,
             delta,
             min,
@@ -94,11 +104,11 @@ async fn carry_out<'a>(
                 value.map_or(Answer::OutOfRange, Answer::Value),
             )
         }
-        Counter::Set { counter, value } => {
+        OneCounter::Set { counter, value } => {
             let previous = handle(client, counter, None).set(*value).await?;
             (&counter.name, Answer::Previous(previous))
         }
-        Counter::CompareExchange {
+        OneCounter::CompareExchange {
             counter,
             expected,
             new,
@@ -111,11 +121,67 @@ async fn carry_out<'a>(
                 answer.map_or_else(Answer::Found, Answer::Previous),
             )
         }
-        Counter::Reset { counter } => (
+        OneCounter::Reset { counter } => (
             &counter.name,
             Answer::Previous(handle(client, counter, None).reset().await?),
         ),
+        OneCounter::Init { counter, value } => {
+            let handle = handle(client, counter, None);
+            let answer = if handle.init(*value).await? {
+                Answer::Value(*value)
+            } else {
+                Answer::Found(handle.get().await?)
+            };
+            (&counter.name, answer)
+        }
+        OneCounter::Delete { name } => {
+            let previous = client.counter(name).delete().await?;
+            (name, previous.map_or(Answer::NotSet, Answer::Previous))
+        }
     })
+}
+
+/// Lists the counters whose names begin so, all pages.
+async fn list(common: &Common, client: &LockClient, prefix: &str) -> Result<Code, Failure> {
+    let mut counters: Vec<CounterInfo> = Vec::new();
+    loop {
+        let after = counters.last().map(|counter| counter.name.as_str());
+        let page = client.list_counters(prefix, after, PAGE).await?;
+        if page.is_empty() {
+            break;
+        }
+        counters.extend(page);
+    }
+    if common.json {
+        let document = counters.iter().map(|counter| {
+            json!({
+                "name": counter.name,
+                "value": counter.value,
+                "window_ends": counter.window_ends.map(output::rfc3339),
+                "modified": output::rfc3339(counter.modified),
+            })
+        });
+        output::json(&document.collect::<Vec<Value>>())?;
+        return Ok(DONE);
+    }
+    if counters.is_empty() {
+        output::line("no counter is set")?;
+        return Ok(DONE);
+    }
+    let rows: Vec<Vec<String>> = counters
+        .iter()
+        .map(|counter| {
+            let window_ends = counter.window_ends.map(output::clock_time);
+            vec![
+                plain(&counter.name),
+                counter.value.to_string(),
+                window_ends.unwrap_or_default(),
+                output::clock_time(counter.modified),
+            ]
+        })
+        .collect();
+    output::table(&["NAME", "VALUE", "WINDOW ENDS", "CHANGED LAST"], &rows)?;
+    Ok(DONE)
 }
 
 fn handle(client: &LockClient, counted: &Counted, once: Option<&Once>) -> tag_lock::Counter {

@@ -194,7 +194,7 @@ impl Server {
         best
     }
 
-    /// What `purge` would take, by the library's own rule: free locks, forgotten ids, and counters whose window has ended.
+    /// What `purge` would take, by the library's own rule: free locks, forgotten ids, and counters that were deleted or whose window has ended.
     async fn purgeable(&mut self, older_than: Duration) -> Option<u64> {
         let limit = COUNTING.as_secs();
         // One of the two knows the word.

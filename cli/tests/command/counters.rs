@@ -93,6 +93,43 @@ async fn counters_count_for_programs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn counters_are_begun_listed_and_deleted() {
+    let database = TestDatabase::new().await;
+    for (arguments, code, out) in [
+        (&["list"][..], 0, "no counter is set\n"),
+        (&["delete", "prize:1"], 3, ""),
+        (&["init", "prize:1", "-3"], 0, "-3\n"),
+        (&["init", "prize:1", "9"], 3, ""),
+        (&["init", "ticket", "0", "--window", "1h"], 0, "0\n"),
+        (&["delete", "prize:1"], 0, "-3\n"),
+        (&["get", "prize:1"], 0, "0\n"),
+        (&["list", "prize:"], 0, "no counter is set\n"),
+        (&["init", "prize:1", "5"], 0, "5\n"),
+    ] {
+        let ran = counter(&database, arguments);
+        assert_eq!(
+            (ran.code, ran.out.as_str()),
+            (code, out),
+            "{arguments:?}: {ran:?}"
+        );
+    }
+    let (code, all) = document(&database, &["list"]);
+    let told = |at: usize| (&all[at]["name"], &all[at]["value"]);
+    assert_eq!((code, all.as_array().unwrap().len()), (0, 2));
+    assert_eq!(told(0), (&json!("prize:1"), &json!(5)));
+    assert_eq!(told(1), (&json!("ticket"), &json!(0)));
+    assert!(all[0]["window_ends"].is_null() && all[1]["window_ends"].is_string());
+    let table = counter(&database, &["list", "prize:"]).out;
+    assert!(
+        table.starts_with("NAME") && table.contains("prize:1") && !table.contains("ticket"),
+        "{table}"
+    );
+    let (code, told) = document(&database, &["delete", "none"]);
+    assert_eq!((code, told), (3, json!({ "name": "none", "done": false })));
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_operation_with_an_id_happens_once() {
     let database = TestDatabase::new().await;
     for _ in 0..3 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::name::Name;
 use crate::sql::operation::{
-    Acquire, Change, Count, ForceRelease, Once, Release, Renew, Touch, Want,
+    Acquire, Change, Count, Delete, ForceRelease, Init, Once, Release, Renew, Touch, Want,
 };
 use crate::sql::reply::{ACTIVE, FREE, KEPT};
 use crate::sql::row::RowKey;
@@ -94,6 +94,14 @@ fn operations() -> Vec<Operation> {
         Operation::Want(Want { wait: 1 }),
         Operation::Want(Want { wait: 0 }),
         Operation::Touch(Touch),
+        Operation::Init(Init {
+            token: Token::random(),
+            value: 1,
+            window: 0,
+        }),
+        Operation::Delete(Delete {
+            token: Token::random(),
+        }),
     ]
 }
 

@@ -1,10 +1,11 @@
 //! Takes a counter's value away: its row is as it was created, until a purge takes that too.
 
 use super::Assignments;
+use crate::sql::NEVER;
 use crate::sql::list::Row;
 use crate::sql::outcome::{Outcome, Verdict};
 use crate::sql::reply::RowState;
-use crate::sql::row::{NEVER, UNSET, VALUE};
+use crate::sql::row::{UNSET, VALUE};
 use crate::token::Token;
 
 /// Deletes a counter that was set.

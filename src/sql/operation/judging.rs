@@ -185,6 +185,48 @@ fn a_counter_within_its_bounds_was_skipped() {
     );
 }
 
+/// A row is created with a deadline at the beginning of time, and a deleted counter gets it back.
+#[test]
+fn a_counter_that_was_never_set_is_told_from_one_at_0() {
+    let unset = RowState {
+        at: 5_000,
+        remaining: -5_000,
+        ..HELD
+    };
+    let at_0 = RowState { count: 0, ..HELD };
+    let token = Token::random;
+    let init = |row: Option<RowState>| {
+        let (token, value, window) = (token(), 9, 0);
+        let init = Init {
+            token,
+            value,
+            window,
+        };
+        Operation::Init(init).judge(row.as_ref())
+    };
+    let delete =
+        |row: Option<RowState>| Operation::Delete(Delete { token: token() }).judge(row.as_ref());
+    let counted = |previous, value| Verdict::Final(Outcome::Counted { previous, value });
+    assert_eq!(init(None), Verdict::Missing);
+    assert_eq!(init(Some(unset)), Verdict::Busy);
+    let refused = Verdict::Final(Outcome::OutOfBounds { value: 0 });
+    assert_eq!(init(Some(at_0)), refused);
+    assert_eq!(delete(None), Verdict::Final(Outcome::NotSet));
+    assert_eq!(delete(Some(unset)), Verdict::Final(Outcome::NotSet));
+    assert_eq!(delete(Some(at_0)), Verdict::Busy);
+    // Carried out, by the row before; or before, by the row as it is.
+    let granted = |row| RowState {
+        granted: true,
+        ..row
+    };
+    assert_eq!(init(Some(granted(unset))), counted(0, 9));
+    let five = RowState { count: 5, ..HELD };
+    assert_eq!(delete(Some(granted(five))), counted(5, 0));
+    let mine = |row| RowState { mine: true, ..row };
+    assert_eq!(init(Some(mine(HELD))), counted(0, 9));
+    assert_eq!(delete(Some(mine(unset))), counted(7, 0));
+}
+
 #[test]
 fn what_is_granted_follows_from_the_row_before() {
     let granted = RowState {

@@ -10,7 +10,9 @@
 
 mod acquire;
 mod count;
+mod delete;
 mod force_release;
+mod init;
 #[cfg(test)]
 mod judging;
 mod level;
@@ -21,7 +23,9 @@ mod want;
 
 pub(crate) use self::acquire::Acquire;
 pub(crate) use self::count::{Change, Count};
+pub(crate) use self::delete::Delete;
 pub(crate) use self::force_release::ForceRelease;
+pub(crate) use self::init::Init;
 pub(crate) use self::once::Once;
 pub(crate) use self::release::Release;
 pub(crate) use self::renew::Renew;
@@ -50,6 +54,8 @@ pub(crate) enum Operation {
     Count(Count),
     Once(Once),
     Touch(Touch),
+    Init(Init),
+    Delete(Delete),
 }
 
 /// What columns become, in the order in which they are assigned.
@@ -85,10 +91,12 @@ pub(super) enum Verb {
     Count,
     Touch,
     Finish,
+    Init,
+    Delete,
 }
 
 /// The verbs that one statement carries out: no two whose assignments would have to stand in different orders.
-pub(super) const STATEMENTS: [&[Verb]; 10] = [
+pub(super) const STATEMENTS: [&[Verb]; 12] = [
     &[Verb::Acquire, Verb::Release],
     &[Verb::AcquireLevel],
     &[Verb::ReleaseLevel],
@@ -99,6 +107,8 @@ pub(super) const STATEMENTS: [&[Verb]; 10] = [
     &[Verb::Count],
     &[Verb::Touch],
     &[Verb::Finish],
+    &[Verb::Init],
+    &[Verb::Delete],
 ];
 
 impl Verb {
@@ -113,6 +123,8 @@ impl Verb {
             Self::RenewLevel => Renew::condition(true),
             Self::ForceRelease => ForceRelease::condition(),
             Self::Count => Count::condition(),
+            Self::Init => Init::condition(),
+            Self::Delete => Delete::condition(),
             Self::Want | Self::Touch => THERE.into(),
         }
     }
@@ -131,6 +143,8 @@ impl Verb {
             Self::Count => Count::assignments(),
             Self::Touch => vec![],
             Self::Finish => Release::finished(),
+            Self::Init => Init::assignments(),
+            Self::Delete => Delete::assignments(),
         }
     }
 
@@ -163,6 +177,8 @@ impl Operation {
             Self::Count(_) => Verb::Count,
             Self::Once(_) => return None,
             Self::Touch(_) => Verb::Touch,
+            Self::Init(_) => Verb::Init,
+            Self::Delete(_) => Verb::Delete,
         })
     }
 
@@ -176,6 +192,8 @@ impl Operation {
             Self::ForceRelease(force) => force.write(row),
             Self::Want(want) => want.write(row),
             Self::Count(count) => count.write(row),
+            Self::Init(init) => init.write(row),
+            Self::Delete(delete) => delete.write(row),
             Self::Once(_) | Self::Touch(_) => row,
         }
     }
@@ -188,6 +206,7 @@ impl Operation {
                 Self::Renew(_) | Self::Release(_) | Self::ForceRelease(_) => {
                     Verdict::Final(Outcome::NotHeld)
                 }
+                Self::Delete(_) => Verdict::Final(Outcome::NotSet),
                 _ => Verdict::Final(Outcome::Done),
             };
         };
@@ -200,6 +219,8 @@ impl Operation {
             Self::Renew(renew) => renew.judge(row),
             Self::ForceRelease(force) => force.judge(row),
             Self::Count(count) => count.judge(row),
+            Self::Init(init) => init.judge(row),
+            Self::Delete(delete) => delete.judge(row),
             Self::Once(once) => once.judge(row),
             Self::Want(want) => want.judge(row),
             Self::Touch(_) => Verdict::Final(Outcome::Done),
@@ -217,6 +238,8 @@ impl Operation {
                 previous: row.previous,
                 value: row.count,
             },
+            Self::Init(init) => init.carried_out(),
+            Self::Delete(delete) => delete.carried_out(row),
             Self::Want(_) | Self::Touch(_) => Outcome::Done,
         }
     }
@@ -229,6 +252,8 @@ impl Operation {
             Self::Renew(renew) => renew.token,
             Self::ForceRelease(force) => force.token,
             Self::Count(count) => count.token,
+            Self::Init(init) => init.token,
+            Self::Delete(delete) => delete.token,
             Self::Once(once) => once.token,
             Self::Want(_) | Self::Touch(_) => Token::NONE,
         }
@@ -250,7 +275,7 @@ impl Operation {
     pub(crate) fn creates(&self) -> bool {
         matches!(
             self,
-            Self::Acquire(_) | Self::Count(_) | Self::Once(_) | Self::Touch(_)
+            Self::Acquire(_) | Self::Count(_) | Self::Once(_) | Self::Touch(_) | Self::Init(_)
         )
     }
 
@@ -263,7 +288,11 @@ impl Operation {
             // as long as nobody has acquired the lock since; its lease knows the rest.
             Self::Release(release) => release.level.is_some(),
             // An id's row says nothing any more once its retention has ended.
-            Self::ForceRelease(_) | Self::Count(_) | Self::Once(_) => true,
+            Self::ForceRelease(_)
+            | Self::Count(_)
+            | Self::Once(_)
+            | Self::Init(_)
+            | Self::Delete(_) => true,
             Self::Renew(_) | Self::Want(_) | Self::Touch(_) => false,
         }
     }
@@ -274,7 +303,11 @@ impl Operation {
             Self::Acquire(acquire) => acquire.level.is_none(),
             Self::Release(release) => release.level.is_none(),
             Self::Renew(_) | Self::Want(_) | Self::Touch(_) => true,
-            Self::ForceRelease(_) | Self::Count(_) | Self::Once(_) => false,
+            Self::ForceRelease(_)
+            | Self::Count(_)
+            | Self::Once(_)
+            | Self::Init(_)
+            | Self::Delete(_) => false,
         }
     }
 

@@ -20,10 +20,10 @@ pub(super) fn check(history: &History<'_>, findings: &mut Findings) {
     let by_value: HashMap<u64, &Leader<'_>> = once.map(|one| (one.value, one)).collect();
     for (record, token, value) in &election.seen {
         // Of a leader that nobody tells of (its worker was killed, or it had given up when it was elected) only that is known that it
-        // is not one of the others.
+        // is not one of the others. A candidate may have been elected before, and have heard of it when that was over.
         let other = match by_token.get(token) {
             Some(leader) => (leader.value != *value).then_some(leader),
-            None => by_value.get(value),
+            None => by_value.get(value).filter(|leader| leader.token < *token),
         };
         if let Some(leader) = other {
             findings.add(

@@ -52,7 +52,7 @@ impl Task {
             let Some((guard, held)) = self.acquire_all().await else {
                 continue;
             };
-            if self.chance(50) {
+            if self.chance(30) {
                 self.change_all(&guard, &held).await;
                 self.give_all_back(&held, guard).await;
             } else if !self.transfer_between(usable, guard, &held).await {
@@ -202,8 +202,10 @@ impl Task {
             });
         }
         let longest = match self.random.random_range(0..1_000) {
-            0..800 => Duration::ZERO,
-            _ => Duration::from_millis(10),
+            0..500 => Duration::ZERO,
+            500..990 => Duration::from_millis(30),
+            // Whoever does not want these very locks must not be kept waiting by it.
+            _ => Duration::from_millis(2_500),
         };
         let pause = self.up_to(longest);
         let mut guard = Some(guard);

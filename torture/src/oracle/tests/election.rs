@@ -40,6 +40,9 @@ fn what_is_as_it_should_be_passes() {
         leads(21, 29, (10, 200), false),
         seen(20, 9, 200),
         seen(30, 11, 300),
+        // It had been elected before, and heard of it too late.
+        seen(31, 12, 400),
+        leads(35, 39, (13, 400), true),
     ];
     assert_eq!(kinds(&history), []);
 }
@@ -47,7 +50,7 @@ fn what_is_as_it_should_be_passes() {
 #[test]
 fn a_value_of_another_leader_is_found() {
     let leaders = [leads(2, 9, (7, 100), true), leads(11, 19, (8, 200), true)].concat();
-    for wrong in [seen(15, 8, 100), seen(15, 8, 300), seen(15, 9, 100)] {
+    for wrong in [seen(15, 8, 100), seen(15, 8, 300), seen(25, 9, 100)] {
         assert_eq!(kinds(&[leaders.clone(), wrong]), [Kind::WrongLeader]);
     }
 }
