@@ -16,6 +16,8 @@ const PINNED: (&str, &str) = ("job", "center_lock_84");
 const HELD_UP: Duration = Duration::from_millis(400);
 /// How long something may take that nothing holds up.
 const AT_ONCE: Duration = Duration::from_millis(900);
+/// By then a guard that was dropped has given its lease back, or hardly.
+const SOON: Duration = Duration::from_millis(20);
 /// How long a transaction keeps its row: longer than every time limit of a row's lock.
 const KEPT: Duration = Duration::from_secs(3);
 /// How long a canary may take.
@@ -40,7 +42,10 @@ pub async fn send(options: &MySqlConnectOptions) -> Option<String> {
     if let Some(finding) = heard("floor", floor(options)).await {
         return Some(finding);
     }
-    heard("verification", verification(options)).await
+    if let Some(finding) = heard("verification", verification(options)).await {
+        return Some(finding);
+    }
+    heard("idle", idle(options)).await
 }
 
 async fn heard(
@@ -214,4 +219,35 @@ async fn verification(options: &MySqlConnectOptions) -> Result<Option<String>, F
             "a holder verified a lock that another one held".to_owned(),
         )),
     }
+}
+
+/// A lease that a transaction has used does not idle: nobody is granted the lock while that transaction is open.
+async fn idle(options: &MySqlConnectOptions) -> Result<Option<String>, Failure> {
+    let client = LockClient::builder(options.clone())
+        .lanes(1)
+        .linger(KEPT)
+        .connect()
+        .await?;
+    let mut application = options.connect().await?;
+    let mut granted = false;
+    for _ in 0..ATTEMPTS {
+        // While one lease idles the client hears its bell, and others may.
+        let other = client.lock("canary-idles").acquire().await?;
+        other.release().await?;
+        let guard = client.lock("canary-idle").acquire().await?;
+        let mut transaction = application.begin().await?;
+        guard.verify_in(&mut transaction).await?;
+        drop(guard);
+        tokio::time::sleep(SOON).await;
+        // It may also say that the row is locked.
+        let again = client.lock("canary-idle").try_acquire().await;
+        transaction.rollback().await?;
+        if matches!(again, Ok(Some(_))) {
+            granted = true;
+            break;
+        }
+    }
+    client.close(AtClose::Release).await;
+    Ok(granted
+        .then(|| "a lock was granted while the transaction of its last holder was open".to_owned()))
 }
