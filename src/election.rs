@@ -321,6 +321,8 @@ impl Stream for Leaders {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let told = self.watch.poll_next_unpin(context);
-        told.map(|told| told.map(|told| told.map(|holder| holder.map(Leader::of))))
+        // Who holds the lock of that name shared does not lead.
+        let leader = |holder: Option<Holder>| holder.filter(|holder| !holder.is_shared);
+        told.map(|told| told.map(|told| told.map(|holder| leader(holder).map(Leader::of))))
     }
 }

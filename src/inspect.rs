@@ -7,7 +7,10 @@ use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
 use crate::clock::from_micros;
-use crate::sql::reply::{ACTIVE, DONE, KEPT};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::sql::inspect;
+use crate::sql::reply::{ACTIVE, DONE, KEPT, SHARED};
 
 /// The state of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +22,8 @@ pub enum LockState {
     Free,
     /// A lease is running.
     Held,
+    /// It is held shared. [`held_by`](LockInfo::held_by), the description and the times are of the hold that ends last.
+    Shared,
     /// It was released, but stays taken until its minimum hold ends.
     Kept,
     /// The slot of a [job](crate::Job): it is done.
@@ -45,7 +50,8 @@ pub struct LockInfo {
     pub remaining: Duration,
     /// The highest fencing token that may have been given out.
     pub fencing_token: u64,
-    /// How many levels of one owner hold it; 1 without an owner, 0 when nobody holds it.
+    /// How many levels of one owner hold it; 1 without an owner, 0 when nobody holds it. Of a lock that is held shared: how many shared holds
+    /// there are; tasks of one process may have one together.
     pub depth: u64,
     /// When the row changed last, by the server's clock.
     pub modified: DateTime<Utc>,
@@ -61,12 +67,13 @@ impl LockInfo {
         let now: i64 = row.try_get_unchecked(8)?;
         let state = match status {
             ACTIVE if deadline > now => LockState::Held,
+            SHARED if deadline > now => LockState::Shared,
             DONE if deadline > now => LockState::Done,
             KEPT if deadline > now => LockState::Kept,
             _ => LockState::Free,
         };
         let left = match state {
-            LockState::Free | LockState::Done => 0,
+            LockState::Free | LockState::Done | LockState::Shared => 0,
             LockState::Held | LockState::Kept => deadline - now,
         };
         Ok(Self {
@@ -79,10 +86,28 @@ impl LockInfo {
             fencing_token: row.try_get_unchecked(4)?,
             depth: match state {
                 LockState::Held => u64::try_from(count).unwrap_or_default(),
-                LockState::Free | LockState::Kept | LockState::Done => 0,
+                LockState::Free | LockState::Kept | LockState::Done | LockState::Shared => 0,
             },
             modified: time(modified),
         })
+    }
+
+    /// Of a lock that is held shared, what its holds say; it is free if there are none.
+    fn with_holds(&mut self, holds: impl Iterator<Item = Self>) {
+        let mut depth = 0;
+        let last = holds
+            .inspect(|_| depth += 1)
+            .max_by_key(|hold| hold.deadline);
+        match last {
+            Some(last) => {
+                self.held_by = last.held_by;
+                self.description = last.description;
+                self.deadline = last.deadline;
+                self.remaining = last.remaining;
+            }
+            None => self.state = LockState::Free,
+        }
+        self.depth = depth;
     }
 
     /// Who holds it and what for, in one line.
@@ -93,6 +118,47 @@ impl LockInfo {
             format!("{} ({})", self.held_by, self.description)
         }
     }
+}
+
+/// How many names one query asks about.
+const TOGETHER: usize = 256;
+
+/// Whom a query is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    /// It is repeated all the time, and answered at once.
+    Watches,
+    /// It may take its time.
+    People,
+}
+
+async fn ask(engine: &Engine, sql: String, whom: For) -> Result<Vec<MySqlRow>, Error> {
+    match whom {
+        For::Watches => engine.query(sql).await,
+        For::People => engine.show(sql).await,
+    }
+}
+
+/// Reads locks, with the holds of those that are held shared.
+pub(crate) async fn read(engine: &Engine, sql: String, whom: For) -> Result<Vec<LockInfo>, Error> {
+    let infos = |rows: &[MySqlRow]| -> Result<Vec<LockInfo>, Error> {
+        let infos = rows.iter().map(LockInfo::from_row);
+        infos.collect::<Result<_, _>>().map_err(Error::from_sqlx)
+    };
+    let mut found = infos(&ask(engine, sql, whom).await?)?;
+    let mut shared: Vec<&mut LockInfo> = found
+        .iter_mut()
+        .filter(|info| info.state == LockState::Shared)
+        .collect();
+    for locks in shared.chunks_mut(TOGETHER) {
+        let sql = inspect::shared(locks.iter().map(|info| info.name.as_str()));
+        let holds = infos(&ask(engine, sql, whom).await?)?;
+        for lock in locks {
+            let name = lock.name.clone();
+            lock.with_holds(holds.iter().filter(|hold| hold.name == name).cloned());
+        }
+    }
+    Ok(found)
 }
 
 pub(crate) fn time(micros: i64) -> DateTime<Utc> {

@@ -36,7 +36,10 @@ pub use self::election::{Election, Leader, Leaders, Leadership};
 pub use self::error::Error;
 pub use self::inspect::{LockInfo, LockState};
 pub use self::job::{Job, JobLease, JobSlot, RunOnce};
-pub use self::lock::{LeaseView, LockAllGuard, LockAllRequest, LockGuard, LockRequest, WorkOutput};
+pub use self::lock::{
+    LeaseView, LockAllGuard, LockAllRequest, LockGuard, LockRequest, SharedGuard, SharedRequest,
+    WorkOutput,
+};
 #[cfg(tag_lock_mutants)]
 #[doc(hidden)]
 pub use self::mutant::MUTANTS;

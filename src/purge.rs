@@ -119,33 +119,46 @@ impl Purger {
             let rows = session.rows(sql).await.map_err(Error::from_sqlx)?;
             let Some(last) = rows.last() else { break };
             let read =
-                |row: &sqlx::mysql::MySqlRow| -> Result<(String, u8, u64, bool), sqlx::Error> {
+                |row: &sqlx::mysql::MySqlRow| -> Result<(String, u8, u64, i64, u32), sqlx::Error> {
                     Ok((
                         row.try_get_unchecked(0)?,
                         row.try_get_unchecked(1)?,
                         row.try_get_unchecked(2)?,
-                        row.try_get_unchecked::<i64, _>(3)? == 1,
+                        row.try_get_unchecked(3)?,
+                        row.try_get_unchecked(4)?,
                     ))
                 };
-            let (name, kind, ..) = read(last).map_err(Error::from_sqlx)?;
-            after = Some((name, kind));
+            let (name, kind, _, _, slot) = read(last).map_err(Error::from_sqlx)?;
+            after = Some((name, kind, slot));
             let mut doomed = Vec::new();
             for row in &rows {
-                let (name, kind, fence, may_go) = read(row).map_err(Error::from_sqlx)?;
+                let (name, kind, fence, may_go, slot) = read(row).map_err(Error::from_sqlx)?;
                 let kind = match kind {
                     1 => Kind::Lock,
                     2 => Kind::Counter,
                     3 => Kind::Once,
                     4 => Kind::Job,
                     5 => Kind::Permit,
+                    6 => Kind::Shared,
                     _ => continue,
                 };
                 // A name that this library did not write stays.
-                if may_go && let Ok(checked) = Name::new(&name) {
+                if may_go > 0
+                    && let Ok(checked) = Name::new(&name)
+                {
+                    // A door that was held shared is freed first, if it is held no more.
+                    if may_go == 2 {
+                        let close = |dialect| purge::close(&checked, fence, age, dialect);
+                        if self.step(&mut session, close).await? == 0 {
+                            continue;
+                        }
+                        rest(pause).await;
+                    }
                     doomed.push(Doomed {
                         stripe: Stripe::of(&checked),
                         name,
                         kind,
+                        slot,
                         fence,
                     });
                 }

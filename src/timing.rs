@@ -58,6 +58,11 @@ pub(crate) const STANDBY: Duration = Duration::from_secs(120);
 /// A wish is not repeated sooner.
 pub(crate) const WANT_AGAIN: Duration = Duration::from_millis(20);
 
+/// For so long a writer is known to wish that no shared hold begins; it says so again at its looks.
+pub(crate) const DRAIN: Duration = Duration::from_secs(1);
+/// For so long shared holds begin whatever writers wish, after an exclusive one.
+pub(crate) const READERS_TURN: Duration = Duration::from_millis(150);
+
 /// The pause between two readings of the client's bell, for a while after it was rung; and otherwise, while leases may idle.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
 pub(crate) const TICK_AT_REST: Duration = Duration::from_millis(20);
@@ -109,6 +114,14 @@ const _: () = {
     assert!(
         longer(HEARD, TICK_AT_REST.saturating_mul(2)),
         "a reading that is late by one does not end all that idles"
+    );
+    assert!(
+        longer(DRAIN, LOOK.saturating_mul(5)),
+        "a writer that looks keeps its wish up"
+    );
+    assert!(
+        longer(READERS_TURN, LOOK),
+        "whoever waits for a shared hold looks at least once in the readers' turn"
     );
     assert!(
         longer(SLICE, WANT_AGAIN),

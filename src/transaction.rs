@@ -109,7 +109,7 @@ impl LockGuard {
         let lease = view.use_in_transaction()?;
         let change = transaction::release(
             view.dialect().await?,
-            lease.name.as_str(),
+            &lease.key(),
             (lease.token, lease.fence),
             lease.current_turn(),
             lease.hold_left(),
@@ -232,8 +232,9 @@ impl LockClient {
         let dialect = self.inner().engine.dialect().await?;
         self.inner().locks.wake(&key.name).await;
         self.inner().touch(&key).await?;
-        let row = self.inner().look(&key).await?;
-        if row.is_some_and(|row| !row.admits(false)) {
+        if let Some(row) = self.inner().look(&key).await?
+            && !self.inner().locks.opens(&key.name, &row, false).await?
+        {
             return Ok(None);
         }
         match self
@@ -275,8 +276,7 @@ impl Inner {
 
     /// The lock's row as it is.
     async fn look(&self, key: &RowKey) -> Result<Option<RowState>, Error> {
-        let seen = self.engine.look(vec![key.clone()]).await?;
-        let row = seen.first().copied().flatten();
+        let row = self.locks.look_at_lock(&key.name).await?;
         if row.is_none() {
             // Somebody deleted it, or a failover lost it: it is made again.
             self.touched.forget(key);
@@ -291,7 +291,7 @@ impl Inner {
         let mut told: Option<Moment> = None;
         let mut waits = false;
         while let Some(row) = self.look(key).await?
-            && !row.admits(waits)
+            && !self.locks.opens(&key.name, &row, waits).await?
         {
             waits = true;
             if end.has_passed() {

@@ -47,6 +47,7 @@ pub(crate) fn state(state: LockState) -> &'static str {
     match state {
         LockState::Held => "held",
         LockState::Kept => "kept",
+        LockState::Shared => "shared",
         _ => "free",
     }
 }

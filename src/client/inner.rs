@@ -15,8 +15,9 @@ use crate::engine::Engine;
 use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
 use crate::error::Error;
-use crate::inspect::{LockInfo, LockState};
+use crate::inspect::{self, For, LockInfo, LockState};
 use crate::lock::LockGuard;
+use crate::lock::registry::door::Closed;
 use crate::lock::registry::in_use::InUse;
 use crate::lock::registry::turn::Turn;
 use crate::lock::registry::{Entered, InVain, Locks};
@@ -24,9 +25,9 @@ use crate::lock::terms::{Terms, Wait};
 use crate::metric;
 use crate::name::Name;
 use crate::purge::Purger;
-use crate::sql::inspect;
+use crate::sql::inspect as query;
 use crate::sql::operation::{ForceRelease, Operation};
-use crate::sql::row::RowKey;
+use crate::sql::row::{Kind, RowKey};
 use crate::telemetry;
 use crate::token::Token;
 use crate::touched::Touched;
@@ -67,7 +68,7 @@ impl Inner {
 
     /// What stands in the table about a lock, or about a slot of a job.
     pub(crate) async fn inspect(&self, key: &RowKey) -> Result<Option<LockInfo>, Error> {
-        let mut found = self.show(inspect::one(key)).await?;
+        let mut found = self.show(query::one(key)).await?;
         Ok(found.pop())
     }
 
@@ -82,12 +83,22 @@ impl Inner {
         loop {
             let end = self.end_of_step("", after.as_deref()).await?;
             let left = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-            let taken = inspect::taken(after.as_deref(), end.as_deref(), left);
-            found.extend(self.show(taken).await?);
-            if end.is_none() || found.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
+            let taken = query::taken(after.as_deref(), end.as_deref(), left);
+            let taken = self.show(taken).await?;
+            let full = taken.len() >= usize::try_from(left).unwrap_or(usize::MAX);
+            let last = taken.last().map(|info| info.name.clone());
+            found.extend(
+                taken
+                    .into_iter()
+                    .filter(|info| info.state != LockState::Free),
+            );
+            if (end.is_none() && !full)
+                || found.len() >= usize::try_from(limit).unwrap_or(usize::MAX)
+            {
                 return Ok(found);
             }
-            after = end;
+            // Some of a full page were free: it goes on behind it.
+            after = if full { last } else { end };
         }
     }
 
@@ -103,7 +114,7 @@ impl Inner {
         loop {
             let end = self.end_of_step(prefix, after.as_deref()).await?;
             let left = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-            let sql = inspect::counters(prefix, after.as_deref(), end.as_deref(), left);
+            let sql = query::counters(prefix, after.as_deref(), end.as_deref(), left);
             for row in self.engine.show(sql).await? {
                 found.push(CounterInfo::from_row(&row).map_err(Error::from_sqlx)?);
             }
@@ -120,7 +131,7 @@ impl Inner {
         prefix: &str,
         after: Option<&str>,
     ) -> Result<Option<String>, Error> {
-        let end = inspect::end_of_step(prefix, after);
+        let end = query::end_of_step(prefix, after);
         let end = self.engine.show(end).await?;
         end.first()
             .map(|row| row.try_get_unchecked(0))
@@ -129,20 +140,35 @@ impl Inner {
     }
 
     pub(crate) async fn show(&self, sql: String) -> Result<Vec<LockInfo>, Error> {
-        let rows = self.engine.show(sql).await?;
-        rows.iter()
-            .map(|row| LockInfo::from_row(row).map_err(Error::from_sqlx))
-            .collect()
+        inspect::read(&self.engine, sql, For::People).await
     }
 
     /// Frees a row, whoever holds it. Whether it was taken.
     pub(crate) async fn force_release(&self, key: RowKey) -> Result<bool, Error> {
-        let seen = self.engine.look(vec![key.clone()]).await?;
+        let seen = match key.kind {
+            Kind::Lock => {
+                self.locks
+                    .look_at_locks(std::slice::from_ref(&key.name))
+                    .await?
+            }
+            _ => self.engine.look(vec![key.clone()]).await?,
+        };
         let Some(row) = seen.first().copied().flatten() else {
             return Ok(false);
         };
         if row.is_free() {
             return Ok(false);
+        }
+        if row.is_shared() {
+            return match self.locks.close_door(&key.name, true).await? {
+                Closed::Yes => {
+                    tracing::warn!(lock = %key.name, "the shared holds of a lock were released by force");
+                    Ok(true)
+                }
+                Closed::StillHeld => Err(Error::Busy {
+                    name: key.name.to_string(),
+                }),
+            };
         }
         let operation = Operation::ForceRelease(ForceRelease {
             token: Token::random(),
@@ -189,7 +215,45 @@ impl Inner {
         waiting.end();
         match acquired {
             Ok(turn) => {
-                turn.lease.hold.begin();
+                turn.begin();
+                telemetry::acquired(&name, turn.fence, start);
+                Ok(Some(self.guard(turn)))
+            }
+            Err(why) => {
+                telemetry::refused(&name, start);
+                match wait {
+                    Wait::Not => Ok(None),
+                    Wait::For(_) | Wait::Forever => Err(Box::pin(self.timed_out(&name, why)).await),
+                }
+            }
+        }
+    }
+
+    /// Acquires a shared hold.
+    pub(crate) async fn acquire_shared(
+        &self,
+        name: Name,
+        terms: Terms,
+        wait: Wait,
+    ) -> Result<Option<LockGuard>, Error> {
+        let start = Moment::now();
+        let waiting = metric::Waiting::begin();
+        // What idles in this very client is nobody's.
+        self.locks.wake(&name).await;
+        let span = telemetry::acquire(&name);
+        let entered = span.in_scope(|| self.locks.enter_shared(&name, terms, wait, start))?;
+        let acquired = match entered {
+            Entered::Taken(turn) => Ok(turn),
+            Entered::Refused => Err(InVain::Held),
+            Entered::Waits(ticket) => {
+                let answer = pin!(ticket.wait().instrument(span));
+                self.engine.driven(answer).await?
+            }
+        };
+        waiting.end();
+        match acquired {
+            Ok(turn) => {
+                turn.begin();
                 telemetry::acquired(&name, turn.fence, start);
                 Ok(Some(self.guard(turn)))
             }

@@ -21,6 +21,7 @@ use crate::timing::{IDLE_WAITING, LOCK_WAIT};
 /// A packet to be carried: the operations on these rows are carried out, all or none.
 pub(super) struct Errand {
     pub(super) rows: Vec<RowOperation>,
+    pub(super) mode: Mode,
     /// Rows that it does not have are read then, without a lock.
     pub(super) looks: bool,
     /// It is not sent after this, or when nobody wants it any more.
@@ -119,6 +120,7 @@ impl Carrier {
     async fn carry(&mut self, errand: Errand) {
         let Errand {
             rows,
+            mode,
             looks,
             expires,
             given_up,
@@ -129,7 +131,7 @@ impl Carrier {
             return;
         }
         self.carries = Some(told);
-        let mut carried = Carried::from(self.link.send(&rows, Mode::Together).await);
+        let mut carried = Carried::from(self.link.send(&rows, mode).await);
         match &carried.sent {
             Sent::Ran { reply, .. } => {
                 self.shared.reached();

@@ -76,11 +76,12 @@ impl Group {
         std::iter::once(&self.key).chain(self.operation.second())
     }
 
-    /// The order in which all packets have their rows: by the counter that several share, by kind, by name.
+    /// The order in which all packets have their rows: by the counter that several share, by kind, by name, by slot.
     pub(crate) fn order(&self, other: &Self) -> Ordering {
-        fn rank(group: &Group) -> (Option<&str>, Kind, &str) {
+        fn rank(group: &Group) -> (Option<&str>, Kind, &str, u32) {
             let counter = group.operation.second().map(|key| key.name.as_str());
-            (counter, group.key.kind, group.key.name.as_str())
+            let RowKey { name, kind, slot } = &group.key;
+            (counter, *kind, name.as_str(), *slot)
         }
         rank(self).cmp(&rank(other))
     }

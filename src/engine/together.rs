@@ -1,4 +1,4 @@
-//! Several locks at once, all or none.
+//! Several rows at once, all or none: several locks; or a shared hold and its door. And one door that is to be shut.
 //!
 //! Each request runs in a task of its own, which sends its packets through the [carrier](super::carrier) until one of them says what
 //! became of it. A packet grants all or nothing, in one transaction; so a request that was refused holds nothing, and one whose reply
@@ -31,8 +31,8 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::quietly::quietly;
-use crate::sql::operation::{Acquire, Operation, Release};
-use crate::sql::packet::{RowOperation, Stripes};
+use crate::sql::operation::{Operation, Release};
+use crate::sql::packet::{Mode, RowOperation, Stripes};
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
 use crate::sql::server_error::{Meaning, code_of};
@@ -43,10 +43,11 @@ const TRIES: u8 = 8;
 /// So often it tries to get the stripes of rows that are missing before it waits for them.
 const TRIES_TO_CREATE: u8 = 3;
 
-/// Asks for several locks, all or none.
+/// Asks for several rows, all or none.
 pub(crate) struct Together {
-    /// In the order of their names, each once; all with one token.
-    pub(crate) rows: Vec<(RowKey, Acquire)>,
+    /// In the order of all packets, each once; those that have a token have one.
+    pub(crate) rows: Vec<(RowKey, Operation)>,
+    pub(crate) mode: Mode,
     /// After this nothing is sent any more.
     pub(crate) expires: Moment,
     /// Nobody wants it any more.
@@ -58,7 +59,7 @@ pub(crate) struct Together {
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// All are ours: the [grants](Outcome::Granted), in the order of the rows, by a packet that was sent then.
+    /// All are ours: what the rows say that [tell](Operation::tells), in their order, by a packet that was sent then.
     Granted(Vec<Outcome>, Moment),
     /// Nothing was taken. The rows as they were seen; `None` where one was passed over.
     Refused(Vec<Option<RowState>>),
@@ -78,15 +79,16 @@ enum Seen {
 }
 
 /// Judges a request by its rows.
-fn judge(rows: &[(RowKey, Acquire)], states: &[Option<RowState>]) -> Seen {
+fn judge(rows: &[(RowKey, Operation)], states: &[Option<RowState>]) -> Seen {
+    let fences = states.iter().flatten().map(|state| state.fence);
+    let highest = fences.max().unwrap_or_default();
     let mut granted = Vec::new();
     let mut ours = Vec::new();
     let mut open = Vec::new();
     let mut held = false;
-    for (position, (_, acquire)) in rows.iter().enumerate() {
+    for (position, (_, operation)) in rows.iter().enumerate() {
         let state = states.get(position).and_then(Option::as_ref);
-        let operation = Operation::Acquire(acquire.clone());
-        match (operation.judge(state), state) {
+        match (operation.judge_among(state, highest), state) {
             (
                 Verdict::Final(
                     outcome @ Outcome::Granted {
@@ -98,14 +100,16 @@ fn judge(rows: &[(RowKey, Acquire)], states: &[Option<RowState>]) -> Seen {
                 granted.push(outcome);
                 ours.push((position, fence));
             }
-            (_, Some(state)) => held |= !state.admits(!acquire.gives_way),
+            (Verdict::Final(outcome @ Outcome::Released { .. }), Some(_)) => granted.push(outcome),
+            (_, Some(state)) => held |= !state.granted && operation.is_refused_by(state),
             (_, None) => open.push(position),
         }
     }
     if mutant::on(Mutant::GroupUnchecked) && !granted.is_empty() {
         return Seen::Granted(as_if_all_were(rows, states));
     }
-    if granted.len() == rows.len() {
+    let tell = rows.iter().filter(|(_, operation)| operation.tells());
+    if granted.len() == tell.count() {
         Seen::Granted(granted)
     } else if !ours.is_empty() {
         Seen::Part(ours)
@@ -117,20 +121,21 @@ fn judge(rows: &[(RowKey, Acquire)], states: &[Option<RowState>]) -> Seen {
 }
 
 /// What a mutant believes: whoever was granted one lock has all.
-fn as_if_all_were(rows: &[(RowKey, Acquire)], states: &[Option<RowState>]) -> Vec<Outcome> {
-    let believed = |((_, acquire), state): (&(RowKey, Acquire), &Option<RowState>)| {
-        let judged = Operation::Acquire(acquire.clone()).judge(state.as_ref());
-        match judged {
-            Verdict::Final(outcome @ Outcome::Granted { .. }) => outcome,
-            _ => Outcome::Granted {
-                fence: state.map_or(1, |state| state.fence + 1),
-                remaining: acquire.ttl,
-                until: state.map_or(0, |state| state.at) + acquire.ttl,
-                wanted: 0,
-            },
-        }
+fn as_if_all_were(rows: &[(RowKey, Operation)], states: &[Option<RowState>]) -> Vec<Outcome> {
+    let believed = |((_, operation), state): (&(RowKey, Operation), &Option<RowState>)| match (
+        operation.judge(state.as_ref()),
+        operation,
+    ) {
+        (Verdict::Final(outcome @ Outcome::Granted { .. }), _) => Some(outcome),
+        (_, Operation::Acquire(acquire)) => Some(Outcome::Granted {
+            fence: state.map_or(1, |state| state.fence + 1),
+            remaining: acquire.ttl,
+            until: state.map_or(0, |state| state.at) + acquire.ttl,
+            wanted: 0,
+        }),
+        _ => None,
     };
-    rows.iter().zip(states).map(believed).collect()
+    rows.iter().zip(states).filter_map(believed).collect()
 }
 
 /// How far a request has come.
@@ -178,10 +183,10 @@ impl Course {
         }
     }
 
-    fn rows(&self, rows: &[(RowKey, Acquire)], every_stripe: bool) -> Vec<RowOperation> {
-        let row = |(position, (key, acquire)): (usize, &(RowKey, Acquire))| RowOperation {
+    fn rows(&self, rows: &[(RowKey, Operation)], every_stripe: bool) -> Vec<RowOperation> {
+        let row = |(position, (key, operation)): (usize, &(RowKey, Operation))| RowOperation {
             key: key.clone(),
-            operation: Operation::Acquire(acquire.clone()),
+            operation: operation.clone(),
             create: self.missing.contains(&position),
             stripes: self.stripes(position, every_stripe),
         };
@@ -193,7 +198,8 @@ impl Course {
 struct Task {
     shared: Arc<Shared>,
     errands: mpsc::UnboundedSender<Errand>,
-    rows: Vec<(RowKey, Acquire)>,
+    rows: Vec<(RowKey, Operation)>,
+    mode: Mode,
     expires: Moment,
     given_up: CancellationToken,
     course: Course,
@@ -214,6 +220,7 @@ pub(super) async fn run(
 ) {
     let Together {
         rows,
+        mode,
         expires,
         given_up,
         told,
@@ -224,6 +231,7 @@ pub(super) async fn run(
         shared,
         errands,
         rows,
+        mode,
         expires,
         given_up,
         course: Course::default(),
@@ -265,6 +273,7 @@ impl Task {
         let (told, carried) = oneshot::channel();
         let errand = Errand {
             rows: self.course.rows(&self.rows, every_stripe),
+            mode: self.mode,
             looks: !first,
             expires: self.expires,
             given_up: self.given_up.clone(),
@@ -441,11 +450,11 @@ impl Task {
     /// Frees what is left of a grant of which a part is lost.
     fn give_back(&self, ours: &[(usize, u64)]) {
         for (position, fence) in ours {
-            let Some((key, acquire)) = self.rows.get(*position) else {
+            let Some((key, operation)) = self.rows.get(*position) else {
                 continue;
             };
             let release = Request::Operation(Operation::Release(Release {
-                token: acquire.token,
+                token: operation.token(),
                 fence: *fence,
                 used: *fence,
                 hold: 0,

@@ -10,7 +10,7 @@ use super::registry::ending::TurnEnd;
 use super::registry::in_use::InUse;
 use super::registry::lease::Lease;
 use super::registry::semaphore::Seat;
-use super::registry::turn::Turn;
+use super::registry::turn::{Part, Turn};
 use super::registry::{Locks, keeper};
 use crate::clock::{Moment, micros};
 use crate::engine::outcome::Outcome;
@@ -263,6 +263,15 @@ impl LockGuard {
         self.locks().engine.runtime().spawn(task);
     }
 
+    /// Takes the turn out; the lock is not released.
+    pub(super) fn into_turn(mut self) -> Option<Turn> {
+        self.turn.take()
+    }
+
+    pub(super) fn in_use(&self) -> &Arc<InUse> {
+        &self.in_use
+    }
+
     pub(crate) fn as_view(&self) -> &LeaseView {
         &self.view
     }
@@ -303,6 +312,7 @@ impl fmt::Debug for LockGuard {
 pub struct LeaseView {
     lease: Arc<Lease>,
     fence: u64,
+    part: Option<Arc<Part>>,
     signal: CancellationToken,
 }
 
@@ -311,6 +321,7 @@ impl LeaseView {
         Self {
             lease: Arc::clone(&turn.lease),
             fence: turn.fence,
+            part: turn.part.clone(),
             signal: turn.lease.signal(),
         }
     }
@@ -376,6 +387,7 @@ impl LeaseView {
         self.lease.current_turn() == self.fence
             && self.lease.idle_since().is_none()
             && !self.lease.has_ended()
+            && !self.part.as_ref().is_some_and(|part| part.is_over())
     }
 
     /// Of a permit, which one it is.
@@ -387,8 +399,16 @@ impl LeaseView {
         self.lease.terms.owner.is_some()
     }
 
-    /// The lease, marked as used inside a transaction; refused if it is not this holder's any more.
+    /// The lease, marked as used inside a transaction; refused if it is not this holder's any more, or not its alone.
     pub(crate) fn use_in_transaction(&self) -> Result<&Arc<Lease>, Error> {
+        if self.lease.is_joint() {
+            return Err(Error::InvalidOption {
+                option: "apart",
+                reason: "other tasks of this process may have the same shared hold; ask for one of its own with \
+                         `shared().apart()`"
+                    .to_owned(),
+            });
+        }
         if self.lease.use_in_transaction(self.fence) && self.is_trusted() {
             Ok(&self.lease)
         } else {

@@ -4,6 +4,7 @@ mod all;
 mod guard;
 pub(crate) mod registry;
 mod request;
+mod shared;
 pub(crate) mod terms;
 mod work;
 
@@ -11,4 +12,5 @@ pub use self::all::{LockAllGuard, LockAllRequest};
 pub use self::guard::{LeaseView, LockGuard};
 pub use self::request::LockRequest;
 pub(crate) use self::request::MAX_DESCRIPTION;
+pub use self::shared::{SharedGuard, SharedRequest};
 pub use self::work::WorkOutput;

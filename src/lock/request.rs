@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::guard::{LeaseView, LockGuard};
+use super::shared::SharedRequest;
 use super::terms::{Terms, Wait};
 use super::work::{WorkOutput, under};
 use crate::client::inner::Inner;
@@ -200,6 +201,20 @@ impl LockRequest {
         self
     }
 
+    /// Asks for a shared hold: many hold the lock shared at once, or one holds it for itself. See [`SharedRequest`].
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// let reading = locks.lock("catalog").shared().acquire().await?;
+    /// // … read; nobody who acquired the lock for itself writes meanwhile …
+    /// reading.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shared(self) -> SharedRequest {
+        SharedRequest::new(self)
+    }
+
     /// Acquires the lock, and waits for it as long as [`wait`](Self::wait) says. Tasks of one
     /// client, its clones included, get the lock in the order in which they asked; only an owner that holds it already goes past them.
     /// Clients take turns among each other, in no promised order. Waiting holds no connection.
@@ -348,6 +363,40 @@ impl LockRequest {
         let name = Name::of(Arc::clone(&self.name))?;
         let terms = self.terms()?;
         self.client.acquire(name, terms, wait).await
+    }
+
+    pub(super) fn client(&self) -> &Arc<Inner> {
+        &self.client
+    }
+
+    pub(super) fn name(&self) -> Result<Name, Error> {
+        Name::of(Arc::clone(&self.name))
+    }
+
+    pub(super) fn how_long(&self) -> Wait {
+        self.wait.map_or(Wait::Forever, Wait::For)
+    }
+
+    /// The terms of a shared hold.
+    pub(super) fn shared_terms(&self) -> Result<Terms, Error> {
+        let invalid = |option, reason: &str| {
+            let reason = reason.to_owned();
+            Err(Error::InvalidOption { option, reason })
+        };
+        if self.owner.is_some() {
+            return invalid(
+                "owner",
+                "a shared hold has none: leave it out, or acquire the lock for itself",
+            );
+        }
+        if self.linger.is_some_and(|linger| !linger.is_zero()) {
+            return invalid("linger", "a shared hold does not idle: leave it out");
+        }
+        let terms = self.terms()?;
+        Ok(Terms {
+            linger: Duration::ZERO,
+            ..terms
+        })
     }
 
     /// Checks the options against each other.

@@ -73,7 +73,7 @@ impl Drop for Waiting {
 ///
 /// A lease is held by one task at a time. Each hold is ended by the first of those who notice: the task itself, or whoever finds that
 /// the lease is over.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Hold {
     held_since: AtomicI64,
     free_since: AtomicI64,

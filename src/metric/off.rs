@@ -24,7 +24,7 @@ impl Waiting {
     pub(crate) fn end(self) {}
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Hold(());
 
 impl Hold {

@@ -278,7 +278,7 @@ impl Semaphore {
             }
         };
         Ok(turn.map(|turn| {
-            turn.lease.hold.begin();
+            turn.begin();
             LockGuard::new(Arc::clone(&self.client.in_use), turn)
         }))
     }

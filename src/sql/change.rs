@@ -25,6 +25,7 @@ use super::column::Column;
 use super::list::{List, Part, Query};
 use super::operation::{STATEMENTS, Verb};
 use super::packet::{Batch, Mode, RowOperation};
+use super::row::{Address, address};
 use super::script::Script;
 use super::texts;
 use crate::mutant::{self, Mutant};
@@ -33,6 +34,7 @@ use crate::mutant::{self, Mutant};
 const COLUMNS: &[Column] = &[
     Column::Name,
     Column::Kind,
+    Column::Slot,
     Column::Position,
     Column::Verb,
     Column::Token,
@@ -95,6 +97,7 @@ impl Script<'_> {
             let entry = entry
                 .text(Column::Name, row.key.name.as_str())
                 .number(Column::Kind, row.key.kind as u8)
+                .number(Column::Slot, row.key.slot)
                 .number(
                     Column::Position,
                     u64::try_from(*position).unwrap_or_default(),
@@ -110,7 +113,8 @@ impl Script<'_> {
             .flat_map(|verbs| verbs.iter().copied())
             .filter(has)
             .collect();
-        self.decide(batch, &list.all(), &verbs);
+        let address = address(rows.iter().map(|(_, row, _)| &row.key));
+        self.decide(batch, &list.all(), &verbs, address);
         if batch.mode == Mode::Together && !mutant::on(Mutant::GroupUnchecked) {
             self.all_or_nothing(all);
         }
@@ -128,7 +132,7 @@ impl Script<'_> {
                 .enumerate()
                 .filter(|(_, (_, _, verb))| verbs.contains(verb));
             let part = list.part(of_it.map(|(row, _)| row));
-            self.change_granted(&part, &verbs);
+            self.change_granted(&part, &verbs, address);
         }
         self.expect(if rows.len() == 1 {
             "2*(@tag_lock_granted<>'')"
@@ -139,7 +143,7 @@ impl Script<'_> {
     }
 
     /// Locks the rows and decides.
-    fn decide(&mut self, batch: &Batch<'_>, rows: &Part<'_>, verbs: &[Verb]) {
+    fn decide(&mut self, batch: &Batch<'_>, rows: &Part<'_>, verbs: &[Verb], address: &Address) {
         let select = &texts::decision(verbs, rows.is_single(), self.marked());
         self.statement(|script| {
             rows.query(
@@ -147,7 +151,7 @@ impl Script<'_> {
                 Query {
                     select,
                     table: "t_tag_lock t FORCE INDEX(PRIMARY)",
-                    key: "t.lock_name=v.name AND t.kind=v.kind AND t.slot=0",
+                    key: address.key,
                     tail: batch.mode.lock_rows(),
                     ..Query::default()
                 },
@@ -167,15 +171,20 @@ impl Script<'_> {
     }
 
     /// Changes those of the rows that are granted.
-    fn change_granted(&mut self, rows: &Part<'_>, verbs: &[Verb]) {
+    fn change_granted(&mut self, rows: &Part<'_>, verbs: &[Verb], address: &Address) {
         let granted = "FIND_IN_SET(v.position,@tag_lock_granted)";
         let assignments = texts::assignments(verbs);
         self.change(|script| {
             if rows.is_single() && mutant::on(Mutant::PacketUnchecked) {
                 script.push("UPDATE t_tag_lock SET ");
                 rows.fill(script, &assignments);
-                let key = " WHERE lock_name=v.name AND kind=v.kind AND slot=0 AND ";
-                rows.fill(script, key);
+                let key = [
+                    " WHERE lock_name=v.name AND kind=v.kind AND slot=",
+                    address.slot,
+                    " AND ",
+                ]
+                .concat();
+                rows.fill(script, &key);
                 rows.fill(script, granted);
                 return;
             }
@@ -183,7 +192,7 @@ impl Script<'_> {
             rows.query(
                 script,
                 Query {
-                    select: "SELECT v.name,v.kind,0",
+                    select: address.select,
                     // In the common batch all are, and the list need not be searched for each.
                     and: &format!(" AND (LENGTH(@tag_lock_granted)=v.all_granted OR {granted})"),
                     tail: &format!(" ON DUPLICATE KEY UPDATE {assignments}"),

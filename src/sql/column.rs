@@ -23,6 +23,8 @@ columns! {
     Name = "name",
     /// The row's kind.
     Kind = "kind",
+    /// The row's slot.
+    Slot = "slot",
     /// The stripe of the row's name.
     Stripe = "stripe",
     /// The operation's position in the batch.

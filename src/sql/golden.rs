@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::dialect::Dialect;
 use super::operation::{
-    Acquire, Change, Count, Delete, ForceRelease, Init, Once, Operation, Release, Renew, Touch,
-    Want,
+    Acquire, Change, Close, Count, Delete, Downgrade, Drain, ForceRelease, Init, Once, Open,
+    Operation, Release, Renew, Share, Touch, Want,
 };
 use super::packet::{self, Batch, Mode, RowOperation, Stripes};
 use super::prepared::Prepared;
@@ -90,6 +90,58 @@ fn count(change: Change) -> RowOperation {
         restart: false,
     });
     row(RowKey::counter(name("prize")), operation)
+}
+
+/// The row of one shared hold.
+fn hold(operation: Operation) -> RowOperation {
+    row(RowKey::shared(name("job"), 4711), operation)
+}
+
+/// The batches of shared holds, by the names of their files.
+fn shared() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
+    let share = || {
+        hold(Operation::Share(Share {
+            token: Token::of_text("holder"),
+            ttl: 30_000_000,
+            description: Arc::from("nightly"),
+            held_by: Arc::from("web-1/4711"),
+        }))
+    };
+    let open = || lock("job", Operation::Open(Open { gives_way: true }));
+    let created = |row| RowOperation {
+        create: true,
+        stripes: Stripes::Try,
+        ..row
+    };
+    let downgrade = Operation::Downgrade(Downgrade {
+        token: Token::of_text("writer"),
+        fence: 1_790_000_000_065_536,
+    });
+    let shut = match acquire(None) {
+        Operation::Acquire(acquire) => Operation::Shut(acquire),
+        other => other,
+    };
+    let close = |forced| lock("job", Operation::Close(Close { forced }));
+    let drain = Operation::Drain(Drain { wait: 1_000_000 });
+    vec![
+        ("share", Mode::Together, vec![open(), share()]),
+        (
+            "share-new-name",
+            Mode::Together,
+            vec![created(open()), created(share())],
+        ),
+        (
+            "downgrade",
+            Mode::Together,
+            vec![lock("job", downgrade), share()],
+        ),
+        ("shut", Mode::Shut, vec![lock("job", shut)]),
+        ("close", Mode::Shut, vec![close(false)]),
+        ("force-close", Mode::Shut, vec![close(true)]),
+        ("drain", Mode::Skip, vec![lock("job", drain)]),
+        ("renew-shared", Mode::Skip, vec![hold(renew(None))]),
+        ("release-shared", Mode::Skip, vec![hold(release(None))]),
+    ]
 }
 
 /// Every batch that is shown, by the name of its file.
@@ -214,6 +266,7 @@ fn packets(dialect: Dialect) -> Vec<(&'static str, Packet)> {
     let lane = Token::of_text("lane");
     let mut packets: Vec<(&str, Packet)> = batches()
         .into_iter()
+        .chain(shared())
         .map(|(name, mode, rows)| {
             let batch = Batch {
                 lane,
@@ -230,6 +283,7 @@ fn packets(dialect: Dialect) -> Vec<(&'static str, Packet)> {
     let doomed = Doomed {
         name: "job".to_owned(),
         kind: Kind::Lock,
+        slot: 0,
         stripe: Stripe::of(&name("job")),
         fence: 1_790_000_000_000_001,
     };
@@ -237,6 +291,8 @@ fn packets(dialect: Dialect) -> Vec<(&'static str, Packet)> {
     packets.push(("register-lane", packet::register_lane(lane, dialect)));
     packets.push(("settle-lane", packet::settle_lane(lane, 42, dialect)));
     packets.push(("purge", purge::step(&[doomed], day, dialect)));
+    let close = purge::close(&name("job"), 1_790_000_000_000_001, day, dialect);
+    packets.push(("purge-door", close));
     packets.push((
         "purge-lane",
         purge::delete_lane(lane.as_bytes(), day, dialect),

@@ -20,9 +20,8 @@ fn select(kind: Kind) -> String {
     format!("{columns} FROM t_tag_lock WHERE kind={kind} AND slot=0")
 }
 
-/// Those of many rows of one kind that exist, each found by its primary key.
-pub(crate) fn many<'n>(kind: Kind, names: impl IntoIterator<Item = &'n str>) -> String {
-    let mut sql = columns();
+/// A list of names, each as a row.
+fn names<'n>(sql: &mut String, names: impl IntoIterator<Item = &'n str>) {
     sql.push_str(" FROM (");
     for (number, name) in names.into_iter().enumerate() {
         sql.push_str(if number == 0 {
@@ -30,7 +29,7 @@ pub(crate) fn many<'n>(kind: Kind, names: impl IntoIterator<Item = &'n str>) -> 
         } else {
             " UNION ALL SELECT "
         });
-        literal::text(&mut sql, name);
+        literal::text(sql, name);
         sql.push_str(" COLLATE utf8mb4_bin");
         if number == 0 {
             sql.push_str(" AS name");
@@ -39,8 +38,33 @@ pub(crate) fn many<'n>(kind: Kind, names: impl IntoIterator<Item = &'n str>) -> 
     sql.push_str(
         ") v STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) ON t.lock_name=v.name AND t.kind=",
     );
+}
+
+/// Those of many rows of one kind that exist, each found by its primary key.
+pub(crate) fn many<'n>(kind: Kind, of: impl IntoIterator<Item = &'n str>) -> String {
+    let mut sql = columns();
+    names(&mut sql, of);
     literal::number(&mut sql, kind as u8);
     sql.push_str(" AND t.slot=0");
+    sql
+}
+
+/// The shared holds of locks that run.
+pub(crate) fn shared<'n>(of: impl IntoIterator<Item = &'n str>) -> String {
+    let mut sql = columns();
+    names(&mut sql, of);
+    literal::number(&mut sql, Kind::Shared as u8);
+    sql.push_str(" AND t.status<>0 AND t.deadline>UTC_TIMESTAMP(6)");
+    sql
+}
+
+/// The locks of these of which a shared hold runs, and for how many microseconds still.
+pub(crate) fn shared_holds<'n>(of: impl IntoIterator<Item = &'n str>) -> String {
+    let mut sql =
+        "SELECT t.lock_name,MAX(TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline))".to_owned();
+    names(&mut sql, of);
+    literal::number(&mut sql, Kind::Shared as u8);
+    sql.push_str(" AND t.status<>0 AND t.deadline>UTC_TIMESTAMP(6) GROUP BY t.lock_name");
     sql
 }
 

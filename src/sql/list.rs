@@ -16,8 +16,9 @@ use super::script::Script;
 
 /// The columns in which each row has a value of its own, as a rule: they are packed whatever is in them, so that
 /// there are few different texts.
-const OWN: [Column; 9] = [
+const OWN: [Column; 10] = [
     Column::Name,
+    Column::Slot,
     Column::Position,
     Column::Token,
     Column::Verb,

@@ -27,6 +27,7 @@ pub(crate) mod row;
 pub(crate) mod script;
 pub(crate) mod server_error;
 pub(crate) mod session;
+mod shut;
 mod stripes;
 mod texts;
 pub(crate) mod transaction;

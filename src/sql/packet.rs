@@ -34,7 +34,7 @@ use super::dialect::Dialect;
 use super::list::{List, Query};
 use super::operation::Operation;
 use super::prepared::Prepared;
-use super::row::RowKey;
+use super::row::{RowKey, address};
 use super::script::{Packet, Script};
 use super::stripes::GOT;
 use super::{NOW, NOW_MICROS, literal};
@@ -52,8 +52,10 @@ pub(crate) enum Mode {
     Skip,
     /// Waits for them. Takes no stripe, and creates nothing.
     Wait,
-    /// Passes over them, and carries out all operations or none: the rows are acquires of locks.
+    /// Passes over them, and carries out all operations or none.
     Together,
+    /// Passes over them, and decides about one door when it has had its shared rows: [`super::shut`].
+    Shut,
 }
 
 impl Mode {
@@ -102,7 +104,10 @@ impl RowOperation {
 /// An upper bound of the bytes that an operation adds to a packet.
 pub(crate) fn weight(key: &RowKey, operation: &Operation) -> usize {
     let texts = match operation {
-        Operation::Acquire(acquire) => acquire.description.len() + acquire.held_by.len(),
+        Operation::Acquire(acquire) | Operation::Shut(acquire) => {
+            acquire.description.len() + acquire.held_by.len()
+        }
+        Operation::Share(share) => share.description.len() + share.held_by.len(),
         _ => 0,
     };
     let second = operation.second().map_or(0, |key| key.name.as_str().len());
@@ -136,7 +141,17 @@ pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect, prepared: &mut Prepared
         script.lock_stripes(batch.rows);
         script.create_rows(batch.rows);
     }
+    let door = match (batch.mode, batch.rows) {
+        (Mode::Shut, [door]) => Some(&door.key.name),
+        _ => None,
+    };
+    if let Some(door) = door {
+        script.reach_shared(door);
+    }
     script.change_rows(batch);
+    if let Some(door) = door {
+        script.free_shared(door, "@tag_lock_granted<>''");
+    }
     script.once(batch);
     if batch.is_recorded() {
         script.record(batch);
@@ -149,6 +164,7 @@ const STATES: &[Column] = &[
     Column::Position,
     Column::Name,
     Column::Kind,
+    Column::Slot,
     Column::Token,
     Column::Mark,
 ];
@@ -299,13 +315,15 @@ impl Script<'_> {
         if missing.is_empty() {
             return;
         }
+        let address = address(missing.iter().copied());
         self.statement(|script| {
             let list = List::new(
-                &[Column::Name, Column::Kind, Column::Stripe],
+                &[Column::Name, Column::Kind, Column::Slot, Column::Stripe],
                 &missing,
                 |row, key| {
                     row.text(Column::Name, key.name.as_str())
                         .number(Column::Kind, key.kind as u8)
+                        .number(Column::Slot, key.slot)
                         .text(Column::Stripe, &key.stripe().to_string())
                 },
             );
@@ -315,11 +333,14 @@ impl Script<'_> {
             list.all().query(
                 script,
                 Query {
-                    select: &format!("SELECT v.name,v.kind,0,s.count,{NOW},{NOW}"),
+                    select: &format!("{},s.count,{NOW},{NOW}", address.select),
                     table: "t_tag_lock s FORCE INDEX(PRIMARY)",
                     key: "s.lock_name=v.stripe AND s.kind=0 AND s.slot=0",
-                    joins: " LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
-                            ON t.lock_name=v.name AND t.kind=v.kind AND t.slot=0",
+                    joins: &format!(
+                        " LEFT JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
+                         ON {}",
+                        address.key
+                    ),
                     and: &format!(" AND t.lock_name IS NULL AND FIND_IN_SET(v.stripe,{GOT})"),
                     ..Query::default()
                 },
@@ -365,6 +386,7 @@ impl Script<'_> {
                 )
                 .text(Column::Name, row.key.name.as_str())
                 .number(Column::Kind, row.key.kind as u8)
+                .number(Column::Slot, row.key.slot)
                 .bytes(Column::Token, row.operation.token().as_bytes())
                 .number(Column::Mark, mark)
         });
@@ -375,12 +397,13 @@ impl Script<'_> {
             "GROUP_CONCAT"
         };
         let state = state(more, |column| format!("t.{column}"));
+        let address = address(rows.iter().map(|(_, row)| &row.key));
         list.all().query(
             self,
             Query {
                 select: &format!("SELECT CONCAT({begin},COALESCE({all}({state}),'')){into}"),
                 table: "t_tag_lock t FORCE INDEX(PRIMARY)",
-                key: "t.lock_name=v.name AND t.kind=v.kind AND t.slot=0",
+                key: address.key,
                 ..Query::default()
             },
         );

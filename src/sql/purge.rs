@@ -10,10 +10,12 @@ use std::collections::BTreeMap;
 use super::column::Column;
 use super::dialect::Dialect;
 use super::list::{List, Query};
+use super::reply::SHARED;
 use super::row::{self, FREE, Kind};
 use super::script::{Packet, Script};
-use super::{NOW, literal};
+use super::{NOW, literal, shut};
 use crate::mutant::{self, Mutant};
+use crate::name::Name;
 use crate::stripe::Stripe;
 
 /// A row that may go, as a page showed it.
@@ -21,32 +23,38 @@ use crate::stripe::Stripe;
 pub(crate) struct Doomed {
     pub(crate) name: String,
     pub(crate) kind: Kind,
+    pub(crate) slot: u32,
     pub(crate) stripe: Stripe,
     pub(crate) fence: u64,
 }
 
-/// A page of rows behind `(name, kind)`, whether they may go or not: name, kind, fence, and whether
-/// it may go.
+/// A page of rows behind `(name, kind, slot)`, whether they may go or not: name, kind, fence, whether
+/// it may go (1), or is a door that was held shared, which may go when it is [freed](close) (2); and the slot.
 ///
 /// A lock may go when it is free, the slot of a job when nobody is at it, done or not, an operation's id when its retention has ended, a counter when its window has: it is 0 then, with its row or
 /// without. Each when nothing changed it for `age` microseconds. Other counters never go: they are data.
-pub(crate) fn page(after: Option<&(String, u8)>, age: i64, limit: u32) -> String {
+pub(crate) fn page(after: Option<&(String, u8, u32)>, age: i64, limit: u32) -> String {
     let mut sql = format!(
-        "SELECT lock_name,kind,fence,(kind=1 AND ({}) OR kind>1 AND deadline<={NOW}{}) \
-         AND TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>=",
+        "SELECT lock_name,kind,fence,IF(kind=1 AND status={SHARED},2,\
+         kind=1 AND ({}) OR kind>1 AND deadline<={NOW}{})\
+         *(TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>=",
         row::now(FREE),
         row::or_done("")
     );
     literal::number(&mut sql, age);
-    sql.push_str(" FROM t_tag_lock t FORCE INDEX(PRIMARY)");
-    if let Some((name, kind)) = after {
+    sql.push_str("),slot FROM t_tag_lock t FORCE INDEX(PRIMARY)");
+    if let Some((name, kind, slot)) = after {
         sql.push_str(" WHERE lock_name>");
         literal::text(&mut sql, name);
         sql.push_str(" OR (lock_name=");
         literal::text(&mut sql, name);
-        sql.push_str(" AND kind>");
+        sql.push_str(" AND (kind>");
         literal::number(&mut sql, *kind);
-        sql.push(')');
+        sql.push_str(" OR kind=");
+        literal::number(&mut sql, *kind);
+        sql.push_str(" AND slot>");
+        literal::number(&mut sql, *slot);
+        sql.push_str("))");
     }
     sql.push_str(" ORDER BY lock_name,kind,slot LIMIT ");
     literal::number(&mut sql, limit);
@@ -98,14 +106,21 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
     } else {
         String::new()
     };
+    let (slot, also) = if rows.iter().any(|row| row.kind == Kind::Shared) {
+        ("v.slot", ",t.slot AS s")
+    } else {
+        ("0", "")
+    };
+    let same = if also.is_empty() { "0" } else { "k.s" };
     script.statement(|script| {
         let list = List::new(
-            &[Column::Name, Column::Kind, Column::Fence],
+            &[Column::Name, Column::Kind, Column::Slot, Column::Fence],
             rows,
             |entry, row| {
                 entry
                     .text(Column::Name, &row.name)
                     .number(Column::Kind, row.kind as u8)
+                    .number(Column::Slot, row.slot)
                     .number(Column::Fence, row.fence)
             },
         );
@@ -113,9 +128,11 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
         list.all().query(
             script,
             Query {
-                select: "SELECT t.lock_name AS n,t.kind AS k",
+                select: &format!("SELECT t.lock_name AS n,t.kind AS k{also}"),
                 table: "t_tag_lock t FORCE INDEX(PRIMARY)",
-                key: "t.lock_name=v.name AND t.kind=v.kind AND t.slot=0 AND t.fence=v.fence",
+                key: &format!(
+                    "t.lock_name=v.name AND t.kind=v.kind AND t.slot={slot} AND t.fence=v.fence"
+                ),
                 ..Query::default()
             },
         );
@@ -124,11 +141,41 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
              AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,{NOW})>={age} \
              LIMIT 1000000 FOR UPDATE SKIP LOCKED) k \
              STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
-             ON u.lock_name=k.n AND u.kind=k.k AND u.slot=0",
+             ON u.lock_name=k.n AND u.kind=k.k AND u.slot={same}",
             row::now(FREE)
         ));
     });
     answer_deleted(script)
+}
+
+/// The packet that frees a door that was held shared, if all shared holds have ended and it is as it was seen. It answers whether it did; then
+/// the door may go as any lock that is free.
+pub(crate) fn close(name: &Name, fence: u64, age: i64, dialect: Dialect) -> Packet {
+    let mut script = Script::transaction(dialect, None, 4096);
+    script.reach_shared(name);
+    let mut of = String::new();
+    literal::text(&mut of, name.as_str());
+    script.statement(|script| {
+        script.push(&format!(
+            "SELECT COUNT(*) INTO @tag_lock_closes FROM t_tag_lock t WHERE t.lock_name={of} AND t.kind=1 AND t.slot=0 \
+             AND t.status={SHARED} AND t.fence={fence} AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,{NOW})>={age} AND {}",
+            shut::ENDED
+        ));
+    });
+    let mark = script.mark();
+    script.statement(|script| {
+        script.push(&format!("SET @tag_lock_closing={mark}"));
+    });
+    script.require_mark("@tag_lock_closing");
+    script.change(|script| {
+        script.push(&format!(
+            "INSERT INTO t_tag_lock (lock_name,kind,slot) SELECT {of},1,0 FROM DUAL WHERE @tag_lock_closes=1 \
+             ON DUPLICATE KEY UPDATE t_tag_lock.status=0,t_tag_lock.count=0,t_tag_lock.deadline=t_tag_lock.modify_time"
+        ));
+    });
+    script.expect("2*@tag_lock_closes");
+    script.free_shared(name, "@tag_lock_closes=1");
+    script.commit("@tag_lock_closes")
 }
 
 /// The lanes that nobody has used for `age` microseconds.

@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
-use crate::clock::from_micros;
-use crate::timing::{GIVE_WAY, GIVE_WAY_TO_STANDBY, STANDBY, URGENT};
+use crate::clock::{from_micros, micros};
+use crate::timing::{GIVE_WAY, GIVE_WAY_TO_STANDBY, READERS_TURN, STANDBY, URGENT};
 
 /// The row is free, or does not count.
 pub(crate) const FREE: u8 = 0;
@@ -18,7 +18,10 @@ pub(crate) const FREE: u8 = 0;
 pub(crate) const ACTIVE: u8 = 1;
 /// Released, but kept until its minimum hold ends.
 pub(crate) const KEPT: u8 = 2;
-/// The slot of a job is done: it is never free again. (3 is left to other kinds of holds.)
+/// A lock that is, or was, held shared: what holds it stands in rows of their own. Its deadline never comes; `count` is until when a
+/// writer wishes that nobody enters any more, and `previous` when it was opened, in microseconds since 1970 on the server.
+pub(crate) const SHARED: u8 = 3;
+/// The slot of a job is done: it is never free again.
 pub(crate) const DONE: u8 = 4;
 /// What a lease is marked with that may idle. A level of an owner is marked with a random number.
 pub(crate) const IDLES: i64 = 1;
@@ -62,6 +65,38 @@ impl RowState {
     /// Whether a lock could be granted on this row.
     pub(crate) fn is_free(&self) -> bool {
         self.status == FREE || self.remaining <= 0
+    }
+
+    /// Whether its shared holds tell whether it is held.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.status == SHARED
+    }
+
+    /// The same row, of which it is known for how long its shared holds run: not at all if they have ended.
+    pub(crate) fn held_for(self, remaining: Option<i64>) -> Self {
+        // Long enough ago that nobody lets others go first for that.
+        const LONG_AGO: i64 = -10_000_000;
+        let remaining = remaining.unwrap_or(LONG_AGO);
+        Self { remaining, ..self }
+    }
+
+    /// For how long a writer is known to wish that nobody enters, in microseconds.
+    pub(crate) fn drained_for(&self) -> i64 {
+        if self.is_shared() {
+            (self.count - self.at).max(0)
+        } else {
+            0
+        }
+    }
+
+    /// Whether a shared hold could be granted: `waits` as in [`Self::admits`].
+    pub(crate) fn admits_shared(&self, waits: bool) -> bool {
+        if self.is_shared() {
+            let turn = self.previous.saturating_add(micros(READERS_TURN));
+            self.drained_for() == 0 || turn > self.at
+        } else {
+            self.is_free() && (waits || !self.is_promised())
+        }
     }
 
     /// Whether it is the slot of a job, and done.

@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     Job = 4,
     /// A permit of a semaphore: one of its slots.
     Permit = 5,
+    /// A shared hold of a lock, by one process: each has a slot of its own.
+    Shared = 6,
 }
 
 /// The address of a row.
@@ -26,6 +28,8 @@ pub(crate) enum Kind {
 pub(crate) struct RowKey {
     pub(crate) name: Name,
     pub(crate) kind: Kind,
+    /// Zero but for shared holds.
+    pub(crate) slot: u32,
 }
 
 impl RowKey {
@@ -33,6 +37,7 @@ impl RowKey {
         Self {
             name,
             kind: Kind::Lock,
+            slot: 0,
         }
     }
 
@@ -40,6 +45,7 @@ impl RowKey {
         Self {
             name,
             kind: Kind::Counter,
+            slot: 0,
         }
     }
 
@@ -47,6 +53,7 @@ impl RowKey {
         Self {
             name: id,
             kind: Kind::Once,
+            slot: 0,
         }
     }
 
@@ -54,6 +61,7 @@ impl RowKey {
         Self {
             name: slot,
             kind: Kind::Job,
+            slot: 0,
         }
     }
 
@@ -61,11 +69,47 @@ impl RowKey {
         Self {
             name: slot,
             kind: Kind::Permit,
+            slot: 0,
+        }
+    }
+
+    pub(crate) fn shared(name: Name, slot: u32) -> Self {
+        Self {
+            name,
+            kind: Kind::Shared,
+            slot,
         }
     }
 
     pub(crate) fn stripe(&self) -> Stripe {
         Stripe::of(&self.name)
+    }
+}
+
+/// How a text names the rows of a list.
+pub(super) struct Address {
+    /// What their slot is.
+    pub(super) slot: &'static str,
+    /// Where row `t` is one of them.
+    pub(super) key: &'static str,
+    /// Selects their keys from the list.
+    pub(super) select: &'static str,
+}
+
+/// Only shared holds have slots, and where there are none the text says so.
+pub(super) fn address<'k>(mut rows: impl Iterator<Item = &'k RowKey>) -> &'static Address {
+    if rows.any(|row| row.kind == Kind::Shared) {
+        &Address {
+            slot: "v.slot",
+            key: "t.lock_name=v.name AND t.kind=v.kind AND t.slot=v.slot",
+            select: "SELECT v.name,v.kind,v.slot",
+        }
+    } else {
+        &Address {
+            slot: "0",
+            key: "t.lock_name=v.name AND t.kind=v.kind AND t.slot=0",
+            select: "SELECT v.name,v.kind,0",
+        }
     }
 }
 

@@ -35,7 +35,7 @@ fn timed(template: &str, at: &str, micros: &str) -> String {
 static TEXTS: LazyLock<RwLock<HashMap<Key, Arc<str>>>> = LazyLock::new(RwLock::default);
 
 /// Which text, and for which verbs (a bit each).
-type Key = (Text, u16);
+type Key = (Text, u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Text {
@@ -45,7 +45,7 @@ enum Text {
 }
 
 fn text(text: Text, verbs: &[Verb], write: impl FnOnce() -> String) -> Arc<str> {
-    let set = verbs.iter().fold(0, |set, verb| set | 1 << *verb as u16);
+    let set = verbs.iter().fold(0, |set, verb| set | 1 << *verb as u32);
     let key = (text, set);
     let known = TEXTS.read().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = known.get(&key) {
@@ -83,10 +83,16 @@ pub(super) fn decision(verbs: &[Verb], single: bool, marked: &'static str) -> Ar
         let state = super::packet::state("", becomes);
         // Of one row it is the same, and cheaper.
         let all = if single { "MAX" } else { "GROUP_CONCAT" };
+        // A shared hold and its door have one fencing token, above all before.
+        let (highest, fence) = if verbs.contains(&Verb::Share) {
+            (",COALESCE(MAX(t.fence),0)", ",@tag_lock_fence")
+        } else {
+            ("", "")
+        };
         format!(
             "SELECT {marked},{NOW},{NOW_MICROS},COALESCE({all}(IF({granted},v.position,NULL)),''),\
-             CONCAT({NOW_MICROS},';',COALESCE({all}({state}),'')) \
-             INTO @tag_lock_decided,@tag_lock_now,@tag_lock_micros,@tag_lock_granted,@tag_lock_rows"
+             CONCAT({NOW_MICROS},';',COALESCE({all}({state}),'')){highest} \
+             INTO @tag_lock_decided,@tag_lock_now,@tag_lock_micros,@tag_lock_granted,@tag_lock_rows{fence}"
         )
     })
 }

@@ -138,6 +138,14 @@ impl Change {
     }
 }
 
+fn address_of(sql: &mut String, key: &RowKey) {
+    address(sql, key.name.as_str(), key.kind);
+    if key.slot != 0 {
+        sql.truncate(sql.len() - 1);
+        literal::number(sql, key.slot);
+    }
+}
+
 fn address(sql: &mut String, name: &str, kind: Kind) {
     sql.push_str(" WHERE t.lock_name=");
     literal::text(sql, name);
@@ -181,7 +189,7 @@ pub(crate) fn verify(
     sql.push_str(NOW);
     sql.push_str(")),t.modify_time=");
     sql.push_str(NOW);
-    address(sql, key.name.as_str(), key.kind);
+    address_of(sql, key);
     if !mutant::on(Mutant::VerifyUnchecked) {
         change.only_if(&ours(token, fence));
     }
@@ -191,7 +199,7 @@ pub(crate) fn verify(
 /// Releases the lock, or one level of it, when the transaction commits.
 pub(crate) fn release(
     dialect: Dialect,
-    name: &str,
+    key: &RowKey,
     (token, fence): (Token, u64),
     used: u64,
     hold: i64,
@@ -208,7 +216,7 @@ pub(crate) fn release(
     sql.push_str(NOW);
     sql.push_str(")),t.count=IF(t.count>1,t.count-1,0),t.modify_time=");
     sql.push_str(NOW);
-    address(sql, name, Kind::Lock);
+    address_of(sql, key);
     change.only_if(&ours(token, fence));
     change
 }

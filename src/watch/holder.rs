@@ -22,13 +22,15 @@ pub struct Holder {
     pub until: DateTime<Utc>,
     /// It was released, but stays taken until its minimum hold ends.
     pub is_kept: bool,
+    /// It is held shared: what is said of the holder is of the hold that ends last. Another process that takes a shared hold is told as a change.
+    pub is_shared: bool,
 }
 
 impl Holder {
     /// `None` if it is free.
     pub(super) fn of(info: LockInfo) -> Option<Self> {
         let is_kept = match info.state {
-            LockState::Held => false,
+            LockState::Held | LockState::Shared => false,
             LockState::Kept => true,
             LockState::Free | LockState::Done => return None,
         };
@@ -39,14 +41,16 @@ impl Holder {
             fencing_token: info.fencing_token,
             until: info.deadline,
             is_kept,
+            is_shared: info.state == LockState::Shared,
         })
     }
 
     /// Whether it is the same grant, in the same state.
     fn is_same(&self, other: &Self) -> bool {
         // An owner who enters again, and a renewal, change neither.
-        (self.fencing_token, self.is_kept) == (other.fencing_token, other.is_kept)
-            && self.held_by == other.held_by
+        (self.fencing_token, self.is_kept, self.is_shared)
+            == (other.fencing_token, other.is_kept, other.is_shared)
+            && (self.is_shared || self.held_by == other.held_by)
     }
 }
 

@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 use super::holder::{Holder, Known};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::inspect::LockInfo;
+use crate::inspect::{self, For, LockInfo};
 use crate::name::Name;
-use crate::sql::inspect;
+use crate::sql::inspect as query;
 use crate::sql::row::Kind;
 use crate::timing::LOOK;
 
@@ -90,9 +90,8 @@ impl Watches {
     async fn look(&self, names: &[Name]) -> Result<HashMap<String, LockInfo>, Error> {
         let mut seen = HashMap::new();
         for names in names.chunks(TOGETHER) {
-            let sql = inspect::many(Kind::Lock, names.iter().map(Name::as_str));
-            for row in self.engine.query(sql).await? {
-                let info = LockInfo::from_row(&row).map_err(Error::from_sqlx)?;
+            let sql = query::many(Kind::Lock, names.iter().map(Name::as_str));
+            for info in inspect::read(&self.engine, sql, For::Watches).await? {
                 seen.insert(info.name.clone(), info);
             }
         }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::name::Name;
-use crate::sql::reply::{ACTIVE, FREE, KEPT};
+use crate::sql::operation::{Acquire, Close, Open, Share};
+use crate::sql::reply::{ACTIVE, FREE, KEPT, SHARED};
 use crate::token::Token;
 
 const HELD: RowState = RowState {
@@ -28,7 +29,7 @@ const GRANTED: RowState = RowState {
 };
 const MINE: RowState = RowState { mine: true, ..HELD };
 
-fn rows(count: usize, gives_way: bool) -> Vec<(RowKey, Acquire)> {
+fn rows(count: usize, gives_way: bool) -> Vec<(RowKey, Operation)> {
     let acquire = Acquire {
         token: Token::random(),
         ttl: 30_000_000,
@@ -41,7 +42,7 @@ fn rows(count: usize, gives_way: bool) -> Vec<(RowKey, Acquire)> {
         held_by: Arc::from(""),
     };
     let key = |number| RowKey::lock(Name::new(&format!("{number}")).expect("a name"));
-    let row = |number| (key(number), acquire.clone());
+    let row = |number| (key(number), Operation::Acquire(acquire.clone()));
     (0..count).map(row).collect()
 }
 
@@ -156,4 +157,79 @@ fn what_a_packet_had_counts_and_the_rest_was_seen() {
     let seen = [Some(HELD), Some(HELD), None];
     assert_eq!(merged(&found, &seen), [Some(IS_FREE), Some(HELD), None]);
     assert_eq!(merged(&found, &[]), found);
+}
+
+/// A shared hold and its door: what was granted is told by the shared row, whenever that is read.
+#[test]
+fn a_shared_row_tells_what_became_of_its_door() {
+    let share = Share {
+        token: Token::random(),
+        ttl: 30_000_000,
+        description: Arc::from(""),
+        held_by: Arc::from(""),
+    };
+    let name = || Name::new("l").expect("a name");
+    let open = Operation::Open(Open { gives_way: true });
+    let rows = [
+        (RowKey::lock(name()), open),
+        (RowKey::shared(name(), 7), Operation::Share(share)),
+    ];
+    let door = RowState {
+        status: SHARED,
+        remaining: i64::MAX,
+        ..HELD
+    };
+    let free = IS_FREE;
+    let told = |fence, remaining, until| Outcome::Granted {
+        fence,
+        remaining,
+        until,
+        wanted: 0,
+    };
+    // By the packet: one token above all before, of the door's and of the row's.
+    let ahead = RowState {
+        granted: true,
+        fence: 9_000_000,
+        ..door
+    };
+    let granted = [Some(ahead), Some(GRANTED)];
+    let grant = told(9_000_001, 30_000_000, 35_000_000);
+    assert_eq!(judge(&rows, &granted), Seen::Granted(vec![grant]));
+    // Read later, when others have come through the door, or a writer wishes.
+    let wished = RowState {
+        count: 6_000_000,
+        ..door
+    };
+    let grant = told(100, 1_000_000, 6_000_000);
+    assert_eq!(
+        judge(&rows, &[Some(wished), Some(MINE)]),
+        Seen::Granted(vec![grant])
+    );
+    for (door, row) in [(wished, free), (HELD, free), (door, HELD)] {
+        assert_eq!(judge(&rows, &[Some(door), Some(row)]), Seen::Held);
+    }
+    assert_eq!(judge(&rows, &[Some(door), None]), Seen::Open(vec![1]));
+    assert_eq!(judge(&rows, &[Some(door), Some(free)]), Seen::Open(vec![]));
+}
+
+#[test]
+fn a_door_that_is_held_shared_no_more_was_closed() {
+    let close = Operation::Close(Close { forced: false });
+    let rows = [(RowKey::lock(Name::new("l").expect("a name")), close)];
+    let door = RowState {
+        status: SHARED,
+        remaining: i64::MAX,
+        ..HELD
+    };
+    assert_eq!(judge(&rows, &[Some(door)]), Seen::Held);
+    for row in [
+        IS_FREE,
+        HELD,
+        RowState {
+            granted: true,
+            ..door
+        },
+    ] {
+        assert!(matches!(judge(&rows, &[Some(row)]), Seen::Granted(_)));
+    }
 }

@@ -15,7 +15,6 @@ use crate::lock::registry::turn::Turn;
 use crate::lock::terms::{Terms, Wait};
 use crate::name::Name;
 use crate::sql::reply::RowState;
-use crate::sql::row::RowKey;
 use crate::telemetry;
 use crate::timing::{ANSWER, WANT, WANT_AGAIN};
 
@@ -125,7 +124,6 @@ impl Inner {
         mut rows: Vec<Option<RowState>>,
         until: Moment,
     ) -> Result<(), Error> {
-        let keys: Vec<RowKey> = names.iter().cloned().map(RowKey::lock).collect();
         let mut pause = FIRST;
         let mut told: Option<Moment> = None;
         loop {
@@ -144,7 +142,7 @@ impl Inner {
                 return Ok(());
             }
             pause = (pause * 2).min(LONGEST);
-            rows = self.engine.look(keys.clone()).await?;
+            rows = self.locks.look_at_locks(names).await?;
             if !rows.iter().any(|row| row.is_some_and(is_held)) {
                 return Ok(());
             }
@@ -211,7 +209,7 @@ impl Inner {
 
     /// The guard of a lock that was taken together with others.
     fn taken(&self, turn: Turn, asked: Moment) -> LockGuard {
-        turn.lease.hold.begin();
+        turn.begin();
         telemetry::acquired(&turn.lease.name, turn.fence, asked);
         self.guard(turn)
     }

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::sql::operation::{Operation, Release};
+use crate::sql::row::Kind;
 use crate::telemetry;
 
 /// Who releases, and hears whether the lock was still ours. It may have gone away.
@@ -54,7 +55,9 @@ pub(crate) enum TurnEnd {
 impl Locks {
     /// Ends a task's turn. `hears`: somebody waits to hear how.
     pub(crate) fn end_turn(locks: &Arc<Self>, lease: &Arc<Lease>, hears: bool) -> TurnEnd {
-        lease.hold.end();
+        if !lease.is_joint() {
+            lease.hold.end();
+        }
         let now = Moment::now();
         // Whoever was told that the lease is lost is told so again, at once. If it is not, the release frees the lock.
         let was_lost = lease.is_lost() && !lease.was_released();
@@ -70,6 +73,8 @@ impl Locks {
         };
         let over = if lease.has_place() {
             locks.lock().change(&lease.name, end)
+        } else if lease.kind == Kind::Shared {
+            locks.end_shared(lease, &mut actions)
         } else {
             locks.end_permit(lease, now, &mut actions)
         };
@@ -99,8 +104,10 @@ impl Locks {
                 telemetry::handed_on(&lease.name);
                 return TurnEnd::Known(Ok(()));
             }
-            Some(TurnOver::Lingers) => return TurnEnd::Known(Ok(())),
-            Some(TurnOver::Over) | None => {}
+            Some(TurnOver::Lingers | TurnOver::Shared) if !was_lost => {
+                return TurnEnd::Known(Ok(()));
+            }
+            Some(TurnOver::Over | TurnOver::Lingers | TurnOver::Shared) | None => {}
         }
         match sent {
             Some(receiver) => TurnEnd::Sent(receiver),
@@ -246,6 +253,7 @@ impl Locks {
         self.change_seat(lease, |permits, slot, actions| {
             permits.released(slot, wanted > 0, now, actions);
         });
+        self.forget_shared(lease);
     }
 
     /// A renewal, or the clock, found that the lease is not ours any more.
@@ -266,12 +274,13 @@ impl Locks {
     }
 
     /// The lease is over while its guard is alive: the others ask the table.
-    fn move_on(self: &Arc<Self>, lease: &Arc<Lease>) {
+    pub(super) fn move_on(self: &Arc<Self>, lease: &Arc<Lease>) {
         let now = Moment::now();
         let _ = self.change_of(lease, |place, actions| place.lost(lease, now, actions));
         self.change_seat(lease, |permits, slot, actions| {
             permits.lost(slot, lease, now, actions);
         });
+        self.forget_shared(lease);
     }
 
     /// A transaction of the holder's released the lease, and has committed.
@@ -291,6 +300,7 @@ impl Locks {
         // What idles is nobody's, whatever is kept.
         let idle: Vec<Arc<Lease>> = places.filter_map(Place::close).collect();
         self.semaphores().close();
+        self.readers().close();
         self.keep_at_close.store(!release, Ordering::Release);
         for lease in idle {
             if lease.end() {

@@ -46,8 +46,9 @@ pub(crate) struct Lease {
     /// Tells leases of this process apart.
     pub(crate) number: u64,
     pub(crate) name: Name,
-    /// A lock, a permit, or the slot of a job.
+    /// A lock, a permit, the slot of a job, or a shared hold; and which one of those.
     pub(crate) kind: Kind,
+    slot: u32,
     /// Of a permit, which one it is.
     pub(crate) seat: Option<Seat>,
     /// It was taken together with others: its name's place knows nothing of it.
@@ -98,20 +99,27 @@ impl Lease {
     /// then by the server's clock.
     pub(crate) fn new(
         locks: Weak<Locks>,
-        RowKey { name, kind }: RowKey,
+        RowKey { name, kind, slot }: RowKey,
         (token, fence): (Token, u64),
         terms: Terms,
         (sent, remaining, until): (Moment, i64, i64),
         wanted: bool,
     ) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        let first = fence - u64::from(terms.block().saturating_sub(1));
+        // Nobody gives back what a shared hold does not use: the door has its token, and those of others, for good.
+        let block = if kind == Kind::Shared {
+            1
+        } else {
+            terms.block()
+        };
+        let first = fence - u64::from(block.saturating_sub(1));
         let answered = Moment::now();
         let lease = Self {
             locks,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             name,
             kind,
+            slot,
             seat: None,
             together: false,
             token,
@@ -152,7 +160,18 @@ impl Lease {
         RowKey {
             name: self.name.clone(),
             kind: self.kind,
+            slot: self.slot,
         }
+    }
+
+    /// Which shared hold it is.
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Whether tasks of this process may have it together.
+    pub(crate) fn is_joint(&self) -> bool {
+        self.kind == Kind::Shared && self.terms.may_pass()
     }
 
     /// The same lease as one that was taken together with others.

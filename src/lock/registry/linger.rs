@@ -281,8 +281,10 @@ impl Locks {
         matches!(answer, Ok(Ok(())))
     }
 
-    /// Says in a row that was seen that somebody waits for so long; or, if that is known, rings again if its lease may idle.
+    /// Says in a row that was seen that somebody waits for so long; or, if that is known, rings again if its lease may idle. Where the lock
+    /// is held shared, no more is to be.
     pub(crate) fn ask_for(self: &Arc<Self>, name: &Name, row: &RowState, wait: Duration) {
+        self.drain(name, row);
         match row.rung_client() {
             ring if row.wanted == 0 => self.want(name, wait, ring),
             Some(client) => self.ring(client, name),

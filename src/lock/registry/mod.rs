@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod cost;
+pub(crate) mod door;
 pub(crate) mod ending;
 pub(crate) mod in_use;
 pub(crate) mod keeper;
@@ -13,6 +14,7 @@ mod place;
 mod places;
 mod rotation;
 pub(crate) mod semaphore;
+mod shared;
 pub(crate) mod slot;
 mod ticket;
 pub(crate) mod together;
@@ -32,6 +34,7 @@ use self::linger::Lingering;
 use self::place::{Action, Asking, Place, Question, Waiter};
 use self::places::Places;
 use self::semaphore::Semaphores;
+use self::shared::AllReaders;
 pub(crate) use self::ticket::Entered;
 use self::ticket::{Entering, Line, Ticket};
 use super::terms::{Terms, Wait};
@@ -69,12 +72,15 @@ pub(crate) struct Locks {
     client: u32,
     places: Mutex<Places>,
     semaphores: Mutex<Semaphores>,
+    readers: Mutex<AllReaders>,
     pub(crate) keeper: Keeper,
     lingering: Lingering,
     /// A place has a new time to look.
     pub(crate) watch: Arc<Notify>,
     /// A semaphore has a new time to look.
     watch_permits: Arc<Notify>,
+    /// Somebody who waits for a shared hold has a new time to look.
+    watch_readers: Arc<Notify>,
     pub(crate) stopped: CancellationToken,
     next_id: AtomicU64,
     keep_at_close: AtomicBool,
@@ -90,9 +96,11 @@ impl Locks {
             lingering: Lingering::new(client),
             places: Mutex::default(),
             semaphores: Mutex::default(),
+            readers: Mutex::default(),
             keeper: Keeper::default(),
             watch: Arc::default(),
             watch_permits: Arc::default(),
+            watch_readers: Arc::default(),
             stopped: CancellationToken::new(),
             next_id: AtomicU64::new(1),
             keep_at_close: AtomicBool::new(false),
@@ -109,6 +117,12 @@ impl Locks {
         let changed = Arc::clone(&locks.watch_permits);
         let watch = move || semaphore::run(weak.clone(), Arc::clone(&changed), stopped.clone());
         locks.engine.keep_running("the watcher of permits", watch);
+        let (weak, stopped) = (Arc::downgrade(&locks), locks.stopped.clone());
+        let changed = Arc::clone(&locks.watch_readers);
+        let watch = move || shared::run(weak.clone(), Arc::clone(&changed), stopped.clone());
+        locks
+            .engine
+            .keep_running("the watcher of shared holds", watch);
         let (weak, stopped) = (Arc::downgrade(&locks), locks.stopped.clone());
         let some = Arc::clone(&locks.lingering.some);
         let linger = move || linger::run(weak.clone(), Arc::clone(&some), stopped.clone());
@@ -232,7 +246,7 @@ impl Locks {
     fn ask(self: &Arc<Self>, name: &Name, question: Question) {
         let terms = &question.terms;
         let token = terms.owner.unwrap_or_else(|| Token::of_client(self.client));
-        let operation = Operation::Acquire(Acquire {
+        let acquire = Acquire {
             token,
             ttl: micros(terms.lease()),
             block: terms.block(),
@@ -242,7 +256,8 @@ impl Locks {
             queues: matches!(question.asking, Asking::AtRow(_)),
             description: Arc::clone(&terms.description),
             held_by: Arc::clone(&self.held_by),
-        });
+        };
+        let operation = Operation::Acquire(acquire.clone());
         let mut limit = Moment::now().after(self.engine.request_limit());
         let mut shortened = false;
         if let Asking::AtRow(Some(until)) = question.asking {
@@ -256,7 +271,7 @@ impl Locks {
                 Err(_) if shortened && limit.has_passed() => Ok(None),
                 other => other.map(Some),
             };
-            locks.asked(&place, token, question, result);
+            locks.asked(&place, (token, acquire), question, result);
         });
         self.engine.submit(
             RowKey::lock(name.clone()),
@@ -270,57 +285,84 @@ impl Locks {
     fn asked(
         self: &Arc<Self>,
         name: &Name,
-        token: Token,
+        (token, acquire): (Token, Acquire),
         question: Question,
         result: Result<Option<Answer>, Error>,
     ) {
-        let now = Moment::now();
-        let Question { terms, entrant, .. } = question;
         let answer = match result {
             Ok(answer) => answer,
-            Err(error) => {
-                let _ = self.change(name, |place, actions| match entrant {
-                    Some(id) => place.fail_entrant(id, &error),
-                    None => place.fail(&error, now, actions),
-                });
-                return;
-            }
+            Err(error) => return self.not_taken(name, &question, Err(error)),
         };
-        let row = match answer {
+        match answer {
             Some(Answer {
-                outcome:
-                    Outcome::Granted {
-                        fence,
-                        remaining,
-                        until,
-                        wanted,
-                    },
+                outcome: outcome @ Outcome::Granted { .. },
                 sent,
                 ..
-            }) => {
-                let found = (sent, remaining, until);
-                let locks = Arc::downgrade(self);
-                let lease = Lease::new(
-                    locks,
-                    RowKey::lock(name.clone()),
-                    (token, fence),
-                    terms,
-                    found,
-                    wanted > 0,
-                );
-                self.granted(Arc::new(lease), entrant, now);
-                return;
-            }
+            }) => self.took(name, token, question, &outcome, sent),
             Some(Answer {
                 outcome: Outcome::Held(row),
                 ..
-            }) => Some(row),
-            _ => None,
+            }) if row.is_shared() => self.shut(name, (token, acquire), question, row),
+            Some(Answer {
+                outcome: Outcome::Held(row),
+                ..
+            }) => self.not_taken(name, &question, Ok(Some(row))),
+            _ => self.not_taken(name, &question, Ok(None)),
+        }
+    }
+
+    /// An acquire was granted.
+    fn took(
+        self: &Arc<Self>,
+        name: &Name,
+        token: Token,
+        question: Question,
+        outcome: &Outcome,
+        sent: Moment,
+    ) {
+        let Outcome::Granted {
+            fence,
+            remaining,
+            until,
+            wanted,
+        } = outcome
+        else {
+            return;
         };
-        let _ = self.change(name, |place, actions| match entrant {
-            Some(id) => place.not_entered(id, row.as_ref(), now, actions),
-            None => place.refused(row.as_ref(), now, actions),
+        let Question { terms, entrant, .. } = question;
+        let lease = Lease::new(
+            Arc::downgrade(self),
+            RowKey::lock(name.clone()),
+            (token, *fence),
+            terms,
+            (sent, *remaining, *until),
+            *wanted > 0,
+        );
+        self.granted(Arc::new(lease), entrant, Moment::now());
+    }
+
+    /// An acquire was not granted: by this row, or since that was locked (`None`), or by an error.
+    fn not_taken(
+        self: &Arc<Self>,
+        name: &Name,
+        question: &Question,
+        why: Result<Option<RowState>, Error>,
+    ) {
+        let now = Moment::now();
+        let waits = self.change(name, |place, actions| {
+            match (&why, question.entrant) {
+                (Err(error), Some(id)) => place.fail_entrant(id, error),
+                (Err(error), None) => place.fail(error, now, actions),
+                (Ok(row), Some(id)) => place.not_entered(id, row.as_ref(), now, actions),
+                (Ok(row), None) => place.refused(row.as_ref(), now, actions),
+            }
+            place.next_look().is_some()
         });
+        if let Ok(Some(row)) = why
+            && waits == Some(true)
+        {
+            self.drain(name, &row);
+        }
     }
 
     fn granted(self: &Arc<Self>, lease: Arc<Lease>, entrant: Option<u64>, now: Moment) {
@@ -418,9 +460,15 @@ impl Locks {
     fn looked(self: &Arc<Self>, names: &[Name], seen: &[Option<RowState>]) {
         let now = Moment::now();
         for (name, seen) in names.iter().zip(seen) {
-            let _ = self.change(name, |place, actions| {
+            let waits = self.change(name, |place, actions| {
                 place.looked(seen.as_ref(), now, actions);
+                place.next_look().is_some()
             });
+            if let Some(row) = seen
+                && waits == Some(true)
+            {
+                self.drain(name, row);
+            }
         }
     }
 }

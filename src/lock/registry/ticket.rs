@@ -39,12 +39,14 @@ pub(crate) enum Line<'l> {
     /// For a lock.
     Place(&'l Name),
     Semaphore(Arc<Semaphore>),
+    /// For a shared hold of a lock.
+    Shared(&'l Name),
 }
 
 impl Line<'_> {
     fn name(&self) -> &Name {
         match self {
-            Self::Place(name) => name,
+            Self::Place(name) | Self::Shared(name) => name,
             Self::Semaphore(semaphore) => &semaphore.name,
         }
     }
@@ -127,6 +129,9 @@ impl Ticket<'_> {
                     permits.time_is_over(id, now, actions)
                 })
             }
+            Line::Shared(name) => self
+                .locks
+                .change_readers(name, |readers, actions| readers.time_is_over(id, actions)),
         }
     }
 
@@ -142,6 +147,9 @@ impl Ticket<'_> {
                     permits.leave(id, now, actions)
                 })
             }
+            Line::Shared(name) => self
+                .locks
+                .change_readers(name, |readers, actions| readers.leave(id, actions)),
         }
     }
 }

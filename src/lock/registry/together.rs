@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::Locks;
+use super::door::Closed;
 use super::lease::Lease;
 use super::turn::Turn;
 use crate::clock::{Moment, micros};
@@ -16,10 +17,14 @@ use crate::engine::together::{Taken, Together};
 use crate::error::Error;
 use crate::lock::terms::Terms;
 use crate::name::Name;
-use crate::sql::operation::Acquire;
+use crate::sql::operation::{Acquire, Operation};
+use crate::sql::packet::Mode;
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
 use crate::token::Token;
+
+/// So often doors are freed that are held shared again and again.
+const FREED: u8 = 3;
 
 /// What became of an attempt to take several locks.
 #[derive(Debug)]
@@ -32,8 +37,38 @@ pub(crate) enum Attempt {
 
 impl Locks {
     /// Takes all of these locks, or none; `names` in their order, each once. `waits`: somebody has waited for them, and lets nobody go
-    /// first. Dropping this future gives back a grant that is on its way.
+    /// first. Doors that were held shared, and are no more, are freed before. Dropping this future gives back a grant that is on its way.
     pub(crate) async fn take_together(
+        self: &Arc<Self>,
+        names: &[Name],
+        terms: &Terms,
+        waits: bool,
+    ) -> Result<Attempt, Error> {
+        let mut freed = 0;
+        loop {
+            let rows = match self.try_together(names, terms, waits).await? {
+                Attempt::Refused(rows) if freed < FREED => rows,
+                attempt => return Ok(attempt),
+            };
+            freed += 1;
+            let shared: Vec<&Name> = names
+                .iter()
+                .zip(&rows)
+                .filter(|(_, row)| row.is_some_and(|row| row.is_shared()))
+                .map(|(name, _)| name)
+                .collect();
+            if shared.is_empty() {
+                return Ok(Attempt::Refused(rows));
+            }
+            for name in shared {
+                if self.close_door(name, false).await? == Closed::StillHeld {
+                    return Ok(Attempt::Refused(rows));
+                }
+            }
+        }
+    }
+
+    async fn try_together(
         self: &Arc<Self>,
         names: &[Name],
         terms: &Terms,
@@ -52,12 +87,14 @@ impl Locks {
             held_by: Arc::clone(&self.held_by),
         };
         let keys: Vec<RowKey> = names.iter().cloned().map(RowKey::lock).collect();
-        let rows = keys.iter().map(|key| (key.clone(), acquire.clone()));
+        let operation = Operation::Acquire(acquire);
+        let rows = keys.iter().map(|key| (key.clone(), operation.clone()));
         let (told, receiver) = oneshot::channel();
         let (locks, terms) = (Arc::clone(self), terms.clone());
         let given_up = CancellationToken::new();
         self.engine.take_together(Together {
             rows: rows.collect(),
+            mode: Mode::Together,
             expires: Moment::now().after(self.engine.request_limit()),
             given_up: given_up.clone(),
             told: Box::new(move |result| {

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::Locks;
 use crate::clock::Moment;
-use crate::sql::row::RowKey;
 
 /// Looks that are due this soon go with those that are due now.
 const TOGETHER: Duration = Duration::from_micros(500);
@@ -55,9 +54,8 @@ pub(crate) async fn run(locks: Weak<Locks>, changed: Arc<Notify>, stopped: Cance
             }
             continue;
         }
-        let rows = due.iter().cloned().map(RowKey::lock).collect();
         let asked = Moment::now();
-        match strong.engine.look(rows).await {
+        match strong.look_at_locks(&due).await {
             Ok(seen) => {
                 distance.note(Moment::now().since(asked));
                 strong.looked(&due, &seen);

@@ -59,21 +59,25 @@ impl Acquire {
         } else {
             FREE
         };
-        // Nobody waits, or the lock has been free for long enough for him to come.
-        let unwanted = format!(
-            "v.gives_way=0 OR t.wanted_until<={{at}} \
-             OR t.deadline<=TIMESTAMPADD(MICROSECOND,\
-             IF(t.wanted_until>TIMESTAMPADD(SECOND,{},{{at}}),-{},-{}),{{at}})",
-            STANDBY.as_secs(),
-            GIVE_WAY_TO_STANDBY.as_micros(),
-            GIVE_WAY.as_micros()
-        );
+        let unwanted = Self::unwanted();
         let or_mine = if levels {
             format!(" OR {MINE}")
         } else {
             String::new()
         };
         format!("{{micros}}<=v.not_after AND (({free}) AND ({unwanted}){or_mine})")
+    }
+
+    /// Nobody waits, or the lock has been free for long enough for him to come.
+    pub(super) fn unwanted() -> String {
+        format!(
+            "v.gives_way=0 OR t.wanted_until<={{at}} \
+             OR t.deadline<=TIMESTAMPADD(MICROSECOND,\
+             IF(t.wanted_until>TIMESTAMPADD(SECOND,{},{{at}}),-{},-{}),{{at}})",
+            STANDBY.as_secs(),
+            GIVE_WAY_TO_STANDBY.as_micros(),
+            GIVE_WAY.as_micros()
+        )
     }
 
     pub(super) fn assignments(levels: bool) -> Assignments {

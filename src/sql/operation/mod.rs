@@ -19,6 +19,7 @@ mod level;
 mod once;
 mod release;
 mod renew;
+mod share;
 mod want;
 
 pub(crate) use self::acquire::Acquire;
@@ -29,6 +30,7 @@ pub(crate) use self::init::Init;
 pub(crate) use self::once::Once;
 pub(crate) use self::release::Release;
 pub(crate) use self::renew::Renew;
+pub(crate) use self::share::{Close, Downgrade, Drain, Open, Share};
 pub(crate) use self::want::Want;
 
 use super::NOW;
@@ -56,6 +58,13 @@ pub(crate) enum Operation {
     Touch(Touch),
     Init(Init),
     Delete(Delete),
+    Open(Open),
+    Downgrade(Downgrade),
+    Share(Share),
+    /// An acquire that also takes a door that was held shared.
+    Shut(Acquire),
+    Close(Close),
+    Drain(Drain),
 }
 
 /// What columns become, in the order in which they are assigned.
@@ -93,10 +102,17 @@ pub(super) enum Verb {
     Finish,
     Init,
     Delete,
+    Open,
+    Downgrade,
+    Share,
+    Shut,
+    Close,
+    ForceClose,
+    Drain,
 }
 
 /// The verbs that one statement carries out: no two whose assignments would have to stand in different orders.
-pub(super) const STATEMENTS: [&[Verb]; 12] = [
+pub(super) const STATEMENTS: [&[Verb]; 19] = [
     &[Verb::Acquire, Verb::Release],
     &[Verb::AcquireLevel],
     &[Verb::ReleaseLevel],
@@ -109,6 +125,13 @@ pub(super) const STATEMENTS: [&[Verb]; 12] = [
     &[Verb::Finish],
     &[Verb::Init],
     &[Verb::Delete],
+    &[Verb::Open],
+    &[Verb::Downgrade],
+    &[Verb::Share],
+    &[Verb::Shut],
+    &[Verb::Close],
+    &[Verb::ForceClose],
+    &[Verb::Drain],
 ];
 
 impl Verb {
@@ -126,13 +149,20 @@ impl Verb {
             Self::Init => Init::condition(),
             Self::Delete => Delete::condition(),
             Self::Want | Self::Touch => THERE.into(),
+            Self::Open => Open::condition(),
+            Self::Downgrade => Downgrade::condition(),
+            Self::Share => Share::condition(),
+            Self::Shut => share::shuts(),
+            Self::Close => Close::condition(false),
+            Self::ForceClose => Close::condition(true),
+            Self::Drain => Drain::condition(),
         }
     }
 
     /// What the row's columns become.
     pub(super) fn assignments(self) -> Assignments {
         match self {
-            Self::Acquire => Acquire::assignments(false),
+            Self::Acquire | Self::Shut => Acquire::assignments(false),
             Self::AcquireLevel => Acquire::assignments(true),
             Self::Release => Release::assignments(false),
             Self::ReleaseLevel => Release::assignments(true),
@@ -145,6 +175,11 @@ impl Verb {
             Self::Finish => Release::finished(),
             Self::Init => Init::assignments(),
             Self::Delete => Delete::assignments(),
+            Self::Open => Open::assignments(),
+            Self::Downgrade => Downgrade::assignments(),
+            Self::Share => Share::assignments(),
+            Self::Close | Self::ForceClose => Close::assignments(),
+            Self::Drain => Drain::assignments(),
         }
     }
 
@@ -179,6 +214,13 @@ impl Operation {
             Self::Touch(_) => Verb::Touch,
             Self::Init(_) => Verb::Init,
             Self::Delete(_) => Verb::Delete,
+            Self::Open(_) => Verb::Open,
+            Self::Downgrade(_) => Verb::Downgrade,
+            Self::Share(_) => Verb::Share,
+            Self::Shut(_) => Verb::Shut,
+            Self::Close(close) if close.forced => Verb::ForceClose,
+            Self::Close(_) => Verb::Close,
+            Self::Drain(_) => Verb::Drain,
         })
     }
 
@@ -186,7 +228,11 @@ impl Operation {
     pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
         let row = row.bytes(Column::Token, self.token().as_bytes());
         match self {
-            Self::Acquire(acquire) => acquire.write(row, not_after),
+            Self::Acquire(acquire) | Self::Shut(acquire) => acquire.write(row, not_after),
+            Self::Open(open) => open.write(row, not_after),
+            Self::Downgrade(downgrade) => downgrade.write(row, not_after),
+            Self::Share(share) => share.write(row),
+            Self::Drain(drain) => drain.write(row),
             Self::Release(release) => release.write(row),
             Self::Renew(renew) => renew.write(row),
             Self::ForceRelease(force) => force.write(row),
@@ -194,7 +240,7 @@ impl Operation {
             Self::Count(count) => count.write(row),
             Self::Init(init) => init.write(row),
             Self::Delete(delete) => delete.write(row),
-            Self::Once(_) | Self::Touch(_) => row,
+            Self::Once(_) | Self::Touch(_) | Self::Close(_) => row,
         }
     }
 
@@ -203,7 +249,7 @@ impl Operation {
         let Some(row) = row else {
             return match self {
                 operation if operation.creates() => Verdict::Missing,
-                Self::Renew(_) | Self::Release(_) | Self::ForceRelease(_) => {
+                Self::Renew(_) | Self::Release(_) | Self::ForceRelease(_) | Self::Downgrade(_) => {
                     Verdict::Final(Outcome::NotHeld)
                 }
                 Self::Delete(_) => Verdict::Final(Outcome::NotSet),
@@ -214,7 +260,11 @@ impl Operation {
             return Verdict::Final(self.carried_out(row));
         }
         match self {
-            Self::Acquire(acquire) => acquire.judge(row),
+            Self::Acquire(acquire) | Self::Shut(acquire) => acquire.judge(row),
+            Self::Open(open) => open.judge(row),
+            Self::Downgrade(downgrade) => downgrade.judge(row),
+            Self::Share(share) => share.judge(row),
+            Self::Close(_) => Close::judge(row),
             Self::Release(release) => release.judge(row),
             Self::Renew(renew) => renew.judge(row),
             Self::ForceRelease(force) => force.judge(row),
@@ -223,31 +273,48 @@ impl Operation {
             Self::Delete(delete) => delete.judge(row),
             Self::Once(once) => once.judge(row),
             Self::Want(want) => want.judge(row),
-            Self::Touch(_) => Verdict::Final(Outcome::Done),
+            Self::Touch(_) | Self::Drain(_) => Verdict::Final(Outcome::Done),
+        }
+    }
+
+    /// The same of one of several rows that are had together, of whose fences one is the `highest`.
+    pub(crate) fn judge_among(&self, row: Option<&RowState>, highest: u64) -> Verdict {
+        match (self, row) {
+            (Self::Share(share), Some(row)) if row.granted => {
+                Verdict::Final(share.granted(row, highest))
+            }
+            _ => self.judge(row),
         }
     }
 
     /// What it came to when it was granted, from the row before it; see [`super::reply`].
     fn carried_out(&self, row: &RowState) -> Outcome {
         match self {
-            Self::Acquire(acquire) => acquire.carried_out(row),
+            Self::Acquire(acquire) | Self::Shut(acquire) => acquire.carried_out(row),
+            Self::Share(share) => share.granted(row, row.fence),
             Self::Release(release) => release.carried_out(row),
             Self::Renew(renew) => renew.carried_out(row),
-            Self::ForceRelease(_) => released(row),
+            Self::ForceRelease(_) | Self::Close(_) => released(row),
             Self::Count(_) | Self::Once(_) => Outcome::Counted {
                 previous: row.previous,
                 value: row.count,
             },
             Self::Init(init) => init.carried_out(),
             Self::Delete(delete) => delete.carried_out(row),
-            Self::Want(_) | Self::Touch(_) => Outcome::Done,
+            Self::Want(_)
+            | Self::Touch(_)
+            | Self::Open(_)
+            | Self::Downgrade(_)
+            | Self::Drain(_) => Outcome::Done,
         }
     }
 
     /// What `holder` is compared with.
     pub(crate) fn token(&self) -> Token {
         match self {
-            Self::Acquire(acquire) => acquire.token,
+            Self::Acquire(acquire) | Self::Shut(acquire) => acquire.token,
+            Self::Downgrade(downgrade) => downgrade.token,
+            Self::Share(share) => share.token,
             Self::Release(release) => release.token,
             Self::Renew(renew) => renew.token,
             Self::ForceRelease(force) => force.token,
@@ -255,7 +322,9 @@ impl Operation {
             Self::Init(init) => init.token,
             Self::Delete(delete) => delete.token,
             Self::Once(once) => once.token,
-            Self::Want(_) | Self::Touch(_) => Token::NONE,
+            Self::Want(_) | Self::Touch(_) | Self::Open(_) | Self::Close(_) | Self::Drain(_) => {
+                Token::NONE
+            }
         }
     }
 
@@ -275,8 +344,33 @@ impl Operation {
     pub(crate) fn creates(&self) -> bool {
         matches!(
             self,
-            Self::Acquire(_) | Self::Count(_) | Self::Once(_) | Self::Touch(_) | Self::Init(_)
+            Self::Acquire(_)
+                | Self::Count(_)
+                | Self::Once(_)
+                | Self::Touch(_)
+                | Self::Open(_)
+                | Self::Share(_)
+                | Self::Shut(_)
+                | Self::Init(_)
         )
+    }
+
+    /// Of a request for several rows: whether its row tells, whenever it is read, what became of it. Of those whose row does not,
+    /// another one of their packet does.
+    pub(crate) fn tells(&self) -> bool {
+        !matches!(self, Self::Open(_) | Self::Downgrade(_))
+    }
+
+    /// Of a request for several rows: whether the row that was had, and to which nothing was done, speaks against it.
+    pub(crate) fn is_refused_by(&self, row: &RowState) -> bool {
+        match self {
+            Self::Acquire(acquire) | Self::Shut(acquire) => !row.admits(!acquire.gives_way),
+            Self::Open(open) => open.is_refused_by(row),
+            Self::Downgrade(downgrade) => downgrade.is_refused_by(row),
+            Self::Share(_) => !row.is_free(),
+            Self::Close(_) => row.is_shared(),
+            _ => false,
+        }
     }
 
     /// Whether the outcome cannot be read from the row once others have changed it, and so must be
@@ -293,7 +387,16 @@ impl Operation {
             | Self::Once(_)
             | Self::Init(_)
             | Self::Delete(_) => true,
-            Self::Renew(_) | Self::Want(_) | Self::Touch(_) => false,
+            // What was freed by force may be held again by the time that somebody reads the row.
+            Self::Close(close) => close.forced,
+            Self::Renew(_)
+            | Self::Want(_)
+            | Self::Touch(_)
+            | Self::Open(_)
+            | Self::Downgrade(_)
+            | Self::Share(_)
+            | Self::Shut(_)
+            | Self::Drain(_) => false,
         }
     }
 
@@ -302,12 +405,20 @@ impl Operation {
         match self {
             Self::Acquire(acquire) => acquire.level.is_none(),
             Self::Release(release) => release.level.is_none(),
-            Self::Renew(_) | Self::Want(_) | Self::Touch(_) => true,
+            Self::Renew(_)
+            | Self::Want(_)
+            | Self::Touch(_)
+            | Self::Open(_)
+            | Self::Downgrade(_)
+            | Self::Share(_)
+            | Self::Shut(_)
+            | Self::Drain(_) => true,
             Self::ForceRelease(_)
             | Self::Count(_)
             | Self::Once(_)
             | Self::Init(_)
             | Self::Delete(_) => false,
+            Self::Close(close) => !close.forced,
         }
     }
 

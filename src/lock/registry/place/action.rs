@@ -44,6 +44,8 @@ pub(crate) struct Question {
 pub(crate) enum TurnOver {
     /// The next task has it.
     HandedOn,
+    /// Other tasks of this process have it too.
+    Shared,
     /// Nobody wants it here, and it idles.
     Lingers,
     /// It goes back to the table, or had been lost.

@@ -1,0 +1,244 @@
+//! Shared holds of a lock: the lock's own row is the door, and each process that holds it has a row of its own.
+//!
+//! A door with the status [`SHARED`] says "ask the shared rows". A shared row becomes active in a packet that has locked the door
+//! ([`Open`] or [`Downgrade`], and [`Share`], all or none). Its renewals and its release touch that row only.
+
+use std::sync::Arc;
+
+use super::{Acquire, Assignments, released, until};
+use crate::sql::FOREVER;
+use crate::sql::column::Column;
+use crate::sql::list::Row;
+use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::reply::{ACTIVE, RowState, SHARED};
+use crate::sql::row::{FREE, HELD};
+use crate::sql::shut;
+use crate::timing::READERS_TURN;
+use crate::token::Token;
+
+/// Above all tokens of the door and of the shared row; both become it.
+const FENCE: &str = "GREATEST(t.fence,@tag_lock_fence,{micros})+1";
+
+/// Opens a door for shared holds, or finds it open. The packet makes a shared row active, or does neither.
+#[derive(Clone, Debug)]
+pub(crate) struct Open {
+    /// It lets those go first that wait already.
+    pub(crate) gives_way: bool,
+}
+
+impl Open {
+    pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
+        row.number(Column::NotAfter, not_after)
+            .number(Column::GivesWay, u8::from(self.gives_way))
+    }
+
+    /// Held shared, and no writer wishes that nobody enters, or this is the readers' turn; or free.
+    pub(super) fn condition() -> String {
+        let unwanted = Acquire::unwanted();
+        let turn = READERS_TURN.as_micros();
+        format!(
+            "{{micros}}<=v.not_after AND (t.status={SHARED} \
+             AND (t.count<={{micros}} OR t.previous>{{micros}}-{turn}) \
+             OR ({FREE}) AND ({unwanted}))"
+        )
+    }
+
+    pub(super) fn assignments() -> Assignments {
+        let opens = |column: &str, value: &str| format!("IF(t.status={SHARED},t.{column},{value})");
+        let mut values = vec![
+            ("fence", FENCE.into()),
+            ("count", opens("count", "0")),
+            ("previous", opens("previous", "{micros}")),
+            // It answers the wish; whoever waits on repeats it.
+            ("wanted_until", opens("wanted_until", "{at}")),
+        ];
+        values.extend(open_door());
+        values
+    }
+
+    /// Its row has nobody's token: whether it was carried out later on, the shared row tells.
+    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+        if self.is_refused_by(row) {
+            Verdict::Final(Outcome::Held(*row))
+        } else {
+            Verdict::Busy
+        }
+    }
+
+    pub(super) fn is_refused_by(&self, row: &RowState) -> bool {
+        !row.admits_shared(!self.gives_way)
+    }
+}
+
+/// What a door is like that is held shared: nobody's, for ever.
+fn open_door() -> Assignments {
+    vec![
+        ("description", "''".into()),
+        ("held_by", "''".into()),
+        ("deadline", FOREVER.into()),
+        ("holder", "''".into()),
+        ("status", SHARED.to_string()),
+    ]
+}
+
+/// Makes an exclusive hold a shared one, with a shared row that becomes active in the same packet.
+#[derive(Clone, Debug)]
+pub(crate) struct Downgrade {
+    pub(crate) token: Token,
+    pub(crate) fence: u64,
+}
+
+impl Downgrade {
+    pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
+        row.number(Column::NotAfter, not_after)
+            .number(Column::Fence, self.fence)
+    }
+
+    pub(super) fn condition() -> String {
+        format!("{{micros}}<=v.not_after AND {HELD} AND t.deadline>{{at}}")
+    }
+
+    pub(super) fn assignments() -> Assignments {
+        let mut values = vec![
+            ("fence", FENCE.into()),
+            ("count", "0".into()),
+            ("previous", "{micros}".into()),
+        ];
+        values.extend(open_door());
+        values
+    }
+
+    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+        if self.is_refused_by(row) {
+            Verdict::Final(Outcome::NotHeld)
+        } else {
+            Verdict::Busy
+        }
+    }
+
+    pub(super) fn is_refused_by(&self, row: &RowState) -> bool {
+        let ours = row.mine && row.status == ACTIVE && row.fence == self.fence;
+        !ours || row.remaining <= 0
+    }
+}
+
+/// Makes a shared row active, in a packet that has locked the door.
+#[derive(Clone, Debug)]
+pub(crate) struct Share {
+    pub(crate) token: Token,
+    /// Microseconds.
+    pub(crate) ttl: i64,
+    pub(crate) description: Arc<str>,
+    pub(crate) held_by: Arc<str>,
+}
+
+impl Share {
+    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+        row.number(Column::Ttl, self.ttl)
+            .text(Column::Description, &self.description)
+            .text(Column::HeldBy, &self.held_by)
+    }
+
+    pub(super) fn condition() -> String {
+        FREE.into()
+    }
+
+    pub(super) fn assignments() -> Assignments {
+        vec![
+            ("fence", FENCE.into()),
+            ("count", "1".into()),
+            ("description", "v.description".into()),
+            ("held_by", "v.held_by".into()),
+            ("deadline", until("v.ttl")),
+            ("status", "1".into()),
+            ("previous", "0".into()),
+            ("holder", "v.token".into()),
+        ]
+    }
+
+    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+        if row.mine && row.status == ACTIVE {
+            Verdict::Final(Outcome::Granted {
+                fence: row.fence,
+                remaining: row.remaining,
+                until: row.deadline(),
+                wanted: 0,
+            })
+        } else if row.is_free() {
+            Verdict::Busy
+        } else {
+            Verdict::Final(Outcome::Held(*row))
+        }
+    }
+
+    /// `highest`: the highest fence of the packet's rows.
+    pub(crate) fn granted(&self, row: &RowState, highest: u64) -> Outcome {
+        let floor = u64::try_from(row.at).unwrap_or_default();
+        Outcome::Granted {
+            fence: highest.max(floor).saturating_add(1),
+            remaining: self.ttl,
+            until: row.at.saturating_add(self.ttl),
+            wanted: 0,
+        }
+    }
+}
+
+/// Frees a door that was held shared, with its shared rows: if all of them have ended, or whoever holds it.
+#[derive(Clone, Debug)]
+pub(crate) struct Close {
+    pub(crate) forced: bool,
+}
+
+impl Close {
+    pub(super) fn condition(forced: bool) -> String {
+        let all = if forced { shut::ALL } else { shut::ENDED };
+        format!("t.status={SHARED} AND {all}")
+    }
+
+    pub(super) fn assignments() -> Assignments {
+        vec![
+            ("count", "0".into()),
+            ("deadline", "{at}".into()),
+            ("status", "0".into()),
+        ]
+    }
+
+    pub(super) fn judge(row: &RowState) -> Verdict {
+        if row.is_shared() {
+            Verdict::Final(Outcome::Held(*row))
+        } else {
+            // By this, or before.
+            Verdict::Final(released(row))
+        }
+    }
+}
+
+/// Takes the door of a lock for itself: also one that was held shared, if all shared holds have ended.
+pub(super) fn shuts() -> String {
+    let unwanted = Acquire::unwanted();
+    format!(
+        "{{micros}}<=v.not_after AND (({FREE}) AND ({unwanted}) OR t.status={SHARED} AND {})",
+        shut::ENDED
+    )
+}
+
+/// Says in the door that a writer waits: no shared hold is to begin.
+#[derive(Clone, Debug)]
+pub(crate) struct Drain {
+    /// For how long that is known, in microseconds.
+    pub(crate) wait: i64,
+}
+
+impl Drain {
+    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+        row.number(Column::Wait, self.wait)
+    }
+
+    pub(super) fn condition() -> String {
+        format!("t.status={SHARED}")
+    }
+
+    pub(super) fn assignments() -> Assignments {
+        vec![("count", "GREATEST(t.count,{micros}+v.wait)".into())]
+    }
+}

@@ -1,0 +1,187 @@
+//! Who is next, and what that costs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tag_lock::LockClient;
+use tokio::task::JoinSet;
+
+use crate::support::proxy::Proxy;
+use crate::support::{TestDatabase, connected, eventually, patient, server_deadlocks};
+use crate::{HOUR, shared};
+
+/// One acquire and one release of the process, whoever reads between.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_joins_costs_no_packet() {
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    let client = connected(patient(&proxy.url(&database.url))).await;
+    let first = shared(&client, "l").acquire().await.unwrap();
+    let before = proxy.counters();
+    let mut guards = Vec::new();
+    for _ in 0..100 {
+        let guard = shared(&client, "l").acquire().await.unwrap();
+        assert_eq!(guard.fencing_token(), first.fencing_token());
+        guards.push(guard);
+    }
+    let view = guards[0].view();
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    assert!(!view.is_held(), "its guard is released");
+    assert!(first.is_held());
+    let packets = proxy.counters().since(&before).commits;
+    assert_eq!(packets, 0, "joining and leaving sent packets");
+    first.release().await.unwrap();
+    let packets = proxy.counters().since(&before).commits;
+    assert!(packets > 0, "the count counts");
+    database.remove().await;
+}
+
+/// Takes holds that overlap, again and again.
+async fn reads(client: LockClient, stops: Arc<AtomicBool>, done: Arc<AtomicU64>) {
+    while !stops.load(Ordering::SeqCst) {
+        let guard = shared(&client, "l").acquire().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        guard.release().await.unwrap();
+        done.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Without the wish there is always somebody who reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_that_never_pause_do_not_starve_a_writer() {
+    let database = TestDatabase::new().await;
+    let (stops, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+    let mut readers = JoinSet::new();
+    for _ in 0..3 {
+        let client = database.client().await;
+        for _ in 0..4 {
+            readers.spawn(reads(client.clone(), Arc::clone(&stops), Arc::clone(&done)));
+            tokio::time::sleep(Duration::from_millis(7)).await;
+        }
+    }
+    let writer = database.client().await;
+    for _ in 0..5 {
+        let before = done.load(Ordering::SeqCst);
+        let guard = writer.lock("l").ttl(HOUR).acquire().await.unwrap();
+        guard.release().await.unwrap();
+        // And the readers have their turn.
+        eventually("readers go on", async || {
+            done.load(Ordering::SeqCst) > before
+        })
+        .await;
+    }
+    stops.store(true, Ordering::SeqCst);
+    while let Some(ended) = readers.join_next().await {
+        ended.unwrap();
+    }
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_that_never_pause_do_not_starve_a_reader() {
+    let database = TestDatabase::new().await;
+    let stops = Arc::<AtomicBool>::default();
+    let mut writers = JoinSet::new();
+    for _ in 0..3 {
+        let client = database.client().await;
+        for _ in 0..3 {
+            let (client, stops) = (client.clone(), Arc::clone(&stops));
+            writers.spawn(async move {
+                while !stops.load(Ordering::SeqCst) {
+                    let guard = client.lock("l").ttl(HOUR).acquire().await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+    }
+    let reader = database.client().await;
+    for _ in 0..5 {
+        let guard = shared(&reader, "l").acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    stops.store(true, Ordering::SeqCst);
+    while let Some(ended) = writers.join_next().await {
+        ended.unwrap();
+    }
+    database.remove().await;
+}
+
+/// Positive: so many read; negative: somebody writes.
+#[derive(Default)]
+struct Inside(AtomicI64);
+
+impl Inside {
+    async fn reads(&self) {
+        assert!(
+            self.0.fetch_add(1, Ordering::SeqCst) >= 0,
+            "beside a writer"
+        );
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    async fn writes(&self) {
+        let before = self.0.swap(-1_000_000, Ordering::SeqCst);
+        assert_eq!(before, 0, "a writer beside others");
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        let after = self.0.swap(0, Ordering::SeqCst);
+        assert_eq!(after, -1_000_000, "others beside a writer");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_readers_and_writers_exclude_each_other() {
+    let database = TestDatabase::new().await;
+    let deadlocks = server_deadlocks().await;
+    let inside = Arc::<Inside>::default();
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let client = database.client().await;
+        for task in 0..6 {
+            let (client, inside) = (client.clone(), Arc::clone(&inside));
+            tasks.spawn(async move {
+                for round in 0..8 {
+                    match (task + round) % 6 {
+                        0 => {
+                            let guard = client.lock("l").ttl(HOUR).acquire().await.unwrap();
+                            inside.writes().await;
+                            guard.release().await.unwrap();
+                        }
+                        1 => {
+                            let guard = client.lock("l").ttl(HOUR).acquire().await.unwrap();
+                            inside.writes().await;
+                            let guard = guard.downgrade().await.unwrap();
+                            inside.reads().await;
+                            guard.release().await.unwrap();
+                        }
+                        2 => {
+                            let guard = client.lock_all(["l", "m"]).ttl(HOUR).acquire().await;
+                            let guard = guard.unwrap();
+                            inside.writes().await;
+                            guard.release().await.unwrap();
+                        }
+                        3 => {
+                            let guard = shared(&client, "l").apart().acquire().await.unwrap();
+                            inside.reads().await;
+                            guard.release().await.unwrap();
+                        }
+                        _ => {
+                            let guard = shared(&client, "l").acquire().await.unwrap();
+                            inside.reads().await;
+                            guard.release().await.unwrap();
+                        }
+                    }
+                }
+            });
+        }
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    assert_eq!(server_deadlocks().await, deadlocks, "deadlocks");
+    database.remove().await;
+}
