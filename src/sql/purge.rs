@@ -155,16 +155,14 @@ pub(crate) fn close(name: &Name, fence: u64, age: i64, dialect: Dialect) -> Pack
     script.reach_shared(name);
     let mut of = String::new();
     literal::text(&mut of, name.as_str());
+    // With the count, the mark: no count of an earlier packet decides.
+    let mark = script.mark();
     script.statement(|script| {
         script.push(&format!(
-            "SELECT COUNT(*) INTO @tag_lock_closes FROM t_tag_lock t WHERE t.lock_name={of} AND t.kind=1 AND t.slot=0 \
+            "SELECT {mark},COUNT(*) INTO @tag_lock_closing,@tag_lock_closes FROM t_tag_lock t WHERE t.lock_name={of} AND t.kind=1 AND t.slot=0 \
              AND t.status={SHARED} AND t.fence={fence} AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,{NOW})>={age} AND {}",
             shut::ENDED
         ));
-    });
-    let mark = script.mark();
-    script.statement(|script| {
-        script.push(&format!("SET @tag_lock_closing={mark}"));
     });
     script.require_mark("@tag_lock_closing");
     script.change(|script| {

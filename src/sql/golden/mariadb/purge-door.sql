@@ -32,8 +32,10 @@ SELECT :mark,
   AND t.kind=6
   AND t.status<>0;
 
-SELECT COUNT(*)
-  INTO @tag_lock_closes
+SELECT :mark,
+    COUNT(*)
+  INTO @tag_lock_closing,
+    @tag_lock_closes
   FROM t_tag_lock t
   WHERE t.lock_name=_utf8mb4 x'6a6f62'
   AND t.kind=1
@@ -44,8 +46,6 @@ SELECT COUNT(*)
   AND @tag_lock_door=1
   AND @tag_lock_had=@tag_lock_shared
   AND @tag_lock_running=0;
-
-SET @tag_lock_closing=:mark;
 
 INSERT INTO t_tag_lock (lock_name,kind,slot)
   SELECT _utf8mb4 x'6a6f62',
