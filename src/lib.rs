@@ -1,3 +1,6 @@
+// Not for the tests of the documentation: they go by the name of the first file.
+#![cfg_attr(not(doctest), doc = include_str!("docs/links.md"))]
+#![cfg_attr(not(doctest), doc = include_str!("docs/race.md"))]
 #![doc = include_str!("../README.md")]
 
 mod cause;
@@ -6,6 +9,8 @@ mod clock;
 #[cfg(test)]
 mod cost;
 mod counter;
+#[cfg(doc)]
+pub mod docs;
 mod election;
 mod engine;
 mod error;

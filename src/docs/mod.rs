@@ -1,0 +1,36 @@
+//! The pages of the repository's `docs/`.
+//!
+//! There they link to files, here to each other: of two definitions of a link Markdown takes the first one, which here
+//! is that of `links.md`.
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/cli.md")]
+pub mod cli {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/clusters.md")]
+pub mod clusters {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/design.md")]
+pub mod design {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/holds.md")]
+pub mod holds {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/operations.md")]
+pub mod operations {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/patterns.md")]
+pub mod patterns {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/performance.md")]
+pub mod performance {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/reliability.md")]
+pub mod reliability {}
