@@ -1,14 +1,14 @@
 //! Beside the application's own pool and migrator: `scripts/with-mysql cargo run --example own_migrator`
 //!
-//! An application that provisions its database itself copies tag-lock's migrations into its own directory, and never
-//! calls `LockClient::migrate`. The lock client then needs no right to create tables.
+//! An application that provisions its database itself takes tag-lock's migrations into its own migrator, and never calls
+//! `LockClient::migrate`. The lock client then needs no right to create tables.
 
 use std::error::Error;
-use std::path::Path;
 
-use sqlx::migrate::Migrator;
+use sqlx::SqlSafeStr;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
-use tag_lock::LockClient;
+use tag_lock::{LockClient, MIGRATIONS};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -18,9 +18,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .connect_with(options.clone())
         .await?;
 
-    // The application's directory of migrations; an application would write `sqlx::migrate!()`.
-    let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    Migrator::new(migrations).await?.run(&pool).await?;
+    // The application's own migrations; it would write `sqlx::migrate!()`.
+    let own = Migrator::with_migrations(vec![Migration::new(
+        20_200_101_000_000,
+        "parcels".into(),
+        MigrationType::Simple,
+        "CREATE TABLE IF NOT EXISTS parcels (id BIGINT PRIMARY KEY)".into_sql_str(),
+        false,
+    )]);
+    let all = own.iter().chain(MIGRATIONS.iter()).cloned().collect();
+    Migrator::with_migrations(all).run(&pool).await?;
     let (applied,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM _sqlx_migrations")
         .fetch_one(&pool)
         .await?;

@@ -3,6 +3,7 @@
 #![cfg_attr(not(doctest), doc = include_str!("docs/race.md"))]
 #![doc = include_str!("../README.md")]
 
+mod address;
 mod cause;
 mod client;
 mod clock;
@@ -50,5 +51,6 @@ pub use self::lock::{
 pub use self::mutant::MUTANTS;
 pub use self::permit::{Permit, Semaphore};
 pub use self::purge::Purged;
+pub use self::schema::{MIGRATIONS, migrate_with};
 pub use self::transaction::TransactionLock;
 pub use self::watch::{Holder, LockWatch};

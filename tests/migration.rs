@@ -1,5 +1,5 @@
-//! Migration: by many at once, beside the application's own, after one that was cut off, and by the
-//! application's own migrator.
+//! Migration: by many at once, beside the application's own, after one that was cut off, by the application's own
+//! migrator, and through its pool.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,12 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use rustix::process::Signal;
-use sqlx::migrate::Migrator;
-use sqlx::mysql::MySqlConnection;
+use sqlx::migrate::{Migration, Migrator};
+use sqlx::mysql::{MySqlConnection, MySqlPool, MySqlPoolOptions};
 use sqlx::{Connection, Row};
 use support::{TestDatabase, number, run, signal, spawn_worker};
-use tag_lock::{Error, LockClient};
+use tag_lock::{Error, LockClient, MIGRATIONS, migrate_with};
 
 const DATABASE: &str = "TAG_LOCK_TEST_DATABASE";
 const READY: &str = "ready to migrate";
@@ -222,6 +223,113 @@ async fn the_notes_are_those_of_sqlxs_migrator() {
         assert_works(&client).await;
         database.remove().await;
     }
+}
+
+/// Each file of `migrations/` is in it, with its text, as sqlx would read it.
+#[tokio::test]
+async fn the_migrator_is_that_of_the_files() {
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    let files = Migrator::new(ours).await.unwrap();
+    let told = |migrator: &Migrator| -> Vec<String> {
+        let each = migrator.iter().map(|one| {
+            let (kind, text) = (one.migration_type, one.sql.as_str());
+            let Migration {
+                version,
+                description,
+                checksum,
+                no_tx,
+                ..
+            } = one;
+            format!("{version} {description} {kind:?} {no_tx} {checksum:x?}\n{text}")
+        });
+        each.collect()
+    };
+    assert_eq!(told(&MIGRATIONS), told(&files));
+}
+
+/// A pool of one connection.
+async fn small_pool(url: &str) -> MySqlPool {
+    let options = MySqlPoolOptions::new().max_connections(1);
+    options.connect(url).await.unwrap()
+}
+
+/// The migrator by itself: beside the application's own, and before and after the library's own way.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_migrator_runs_beside_the_applications() {
+    for migrator_first in [true, false] {
+        let database = TestDatabase::empty().await;
+        let mut connection = database.connection().await;
+        let own = Migrations::new();
+        own.run(&mut connection).await;
+        let pool = small_pool(&database.url).await;
+        // sqlx's migrator works in the session as it is: an application's own, whatever the server's defaults are.
+        if migrator_first {
+            MIGRATIONS.run(&mut connection).await.unwrap();
+        } else {
+            migrate_with(&pool).await.unwrap();
+        }
+        assert_complete(&mut connection).await;
+        let before = dump(&mut connection, "t_tag_lock_migrations").await;
+        migrate_with(&pool).await.unwrap();
+        MIGRATIONS.run(&mut connection).await.unwrap();
+        own.run(&mut connection).await;
+        let after = dump(&mut connection, "t_tag_lock_migrations").await;
+        assert_eq!(after, before);
+        assert_eq!(dump(&mut connection, "_sqlx_migrations").await.len(), 1);
+        assert_works(&database.client().await).await;
+        pool.close().await;
+        database.remove().await;
+    }
+}
+
+/// One migrator of the application's migrations and ours; also where the application's came first, and one that is later than ours.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_takes_ours_into_its_migrator() {
+    let database = TestDatabase::empty().await;
+    let mut connection = database.connection().await;
+    let own = Migrations::new();
+    let later = "CREATE TABLE returns (id BIGINT PRIMARY KEY);";
+    std::fs::write(own.0.join("20991231000000_returns.sql"), later).unwrap();
+    own.run(&mut connection).await;
+    let own = Migrator::new(own.0.as_path()).await.unwrap();
+    let all = own.iter().chain(MIGRATIONS.iter()).cloned().collect();
+    let all = Migrator::with_migrations(all);
+    all.run(&mut connection).await.unwrap();
+    all.run(&mut connection).await.unwrap();
+    assert_complete(&mut connection).await;
+    assert_eq!(dump(&mut connection, "_sqlx_migrations").await.len(), 3);
+    assert_works(&database.client().await).await;
+    database.remove().await;
+}
+
+/// It takes no connection of the pool's, and many do it at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn through_pools_that_are_used_up() {
+    let database = TestDatabase::empty().await;
+    let pools = join_all((0..8).map(|_| small_pool(&database.url))).await;
+    let taken = join_all(
+        pools
+            .iter()
+            .map(|pool| async { pool.acquire().await.unwrap() }),
+    )
+    .await;
+    for migrated in join_all(pools.iter().map(migrate_with)).await {
+        migrated.unwrap();
+    }
+    drop(taken);
+    let mut connection = database.connection().await;
+    assert_complete(&mut connection).await;
+    assert_works(&database.client().await).await;
+    join_all(pools.iter().map(MySqlPool::close)).await;
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn through_a_pool_without_a_database() {
+    let pool = MySqlPool::connect_lazy("mysql://user:secret@127.0.0.1").unwrap();
+    let error = migrate_with(&pool).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidOption { .. }), "{error:?}");
+    assert!(error.to_string().contains("names no database"), "{error}");
 }
 
 /// A note that is not ours, or not as ours, is no reason to run anything.

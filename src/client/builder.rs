@@ -8,6 +8,7 @@ use sqlx::mysql::MySqlConnectOptions;
 
 use super::LockClient;
 use super::inner::Inner;
+use crate::address;
 use crate::engine::session::Session;
 use crate::engine::{Engine, EngineOptions};
 use crate::error::Error;
@@ -20,8 +21,6 @@ use crate::timing::MAX_DURATION;
 use crate::touched::Touched;
 use crate::watch::Watches;
 
-/// What to do about a URL.
-pub(super) const URL: &str = "write mysql://user:password@host:port/database";
 /// The most lanes: there are a hundred stripes.
 const MAX_LANES: usize = 32;
 
@@ -272,9 +271,7 @@ impl LockClientBuilder {
                 reason: reason.to_owned(),
             })
         };
-        if self.connect.get_database().is_none_or(str::is_empty) {
-            return invalid("url", &format!("it names no database; {URL}"));
-        }
+        address::check_database(&self.connect)?;
         if let Some(age) = self.purge_after {
             purge::check_age("purge_after", age)?;
         }

@@ -11,6 +11,7 @@ use sqlx::mysql::MySqlConnectOptions;
 
 pub use self::builder::{LockClientBuilder, Stripes};
 use self::inner::Inner;
+use crate::address;
 use crate::counter::{Counter, CounterInfo};
 use crate::election::Election;
 use crate::error::Error;
@@ -69,7 +70,7 @@ impl LockClient {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn connect(url: &str) -> Result<Self, Error> {
-        Self::builder(read(url)?).connect().await
+        Self::builder(address::read(url)?).connect().await
     }
 
     /// As [`connect`](Self::connect), but without a look at the server: an application starts while its database is away, and
@@ -90,7 +91,7 @@ impl LockClient {
     ///
     /// Outside a tokio runtime.
     pub fn connect_lazy(url: &str) -> Result<Self, Error> {
-        Self::builder(read(url)?).connect_lazy()
+        Self::builder(address::read(url)?).connect_lazy()
     }
 
     /// A client with options of its own.
@@ -424,25 +425,6 @@ impl LockClient {
     pub(crate) fn inner(&self) -> &Inner {
         &self.inner
     }
-}
-
-/// The options that a URL stands for.
-fn read(url: &str) -> Result<MySqlConnectOptions, Error> {
-    let invalid = |what: &str| Error::InvalidOption {
-        option: "url",
-        reason: format!("{what}; {}", builder::URL),
-    };
-    if !["mysql://", "mariadb://"]
-        .iter()
-        .any(|scheme| url.starts_with(scheme))
-    {
-        return Err(invalid("it does not begin with mysql://"));
-    }
-    // The driver says what is wrong with it, and nothing of what it says.
-    url.parse().map_err(|error| match error {
-        sqlx::Error::Configuration(cause) => invalid(&cause.to_string()),
-        error => invalid(&error.to_string()),
-    })
 }
 
 impl fmt::Debug for LockClient {

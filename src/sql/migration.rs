@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use super::literal;
 
+/// The table's name.
+pub(crate) const TABLE: &str = "t_tag_lock_migrations";
+
 /// Makes the table.
 pub(crate) const CREATE_NOTES: &str = "CREATE TABLE IF NOT EXISTS t_tag_lock_migrations (\
      version BIGINT PRIMARY KEY,\
