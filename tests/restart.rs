@@ -34,7 +34,7 @@ async fn server(script: &'static str) {
 
 async fn run(script: &'static str) -> bool {
     let directory = std::env::var("TAG_LOCK_SERVER_DIR").expect(
-        "this test restarts the server: run `scripts/with-mysql cargo test` without DATABASE_URL",
+        "this test restarts the server: run `scripts/with-mysql cargo test` without TAG_LOCK_USE_SERVER",
     );
     let script = PathBuf::from(directory).join(script);
     let output = tokio::task::spawn_blocking(move || Command::new(script).output());

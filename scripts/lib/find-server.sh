@@ -45,7 +45,7 @@ find_server() {
         :
     elif ! use_docker; then
         die "no $kind $version server here, and no way to get one: install $kind, or run this as root or where sudo" \
-            "works, or start Docker, or set DATABASE_URL to a server of your own"
+            "works, or start Docker, or set TAG_LOCK_USE_SERVER to the URL of a server of your own"
     fi
     unlock_the_cache
 }
