@@ -91,6 +91,11 @@ impl Group {
         self.keys().map(RowKey::stripe).collect()
     }
 
+    /// Whether a packet that waits for these stripes waits for all of its own.
+    pub(crate) fn is_within(&self, stripes: Option<StripeSet>) -> bool {
+        stripes.is_some_and(|stripes| self.stripes().without(stripes).is_empty())
+    }
+
     /// An upper bound of the bytes that it adds to a packet.
     pub(crate) fn weight(&self) -> usize {
         packet::weight(&self.key, &self.operation)

@@ -16,6 +16,7 @@ use super::backoff::Backoff;
 use super::gather;
 use super::group::Group;
 use super::link::{Link, Numbered, Sent};
+use super::manner::{Manner, Wait};
 use super::outcome::{Answer, Outcome};
 use super::queue::LaneQueue;
 use super::request::Member;
@@ -54,10 +55,7 @@ pub(crate) struct Lane {
     undone: u32,
     /// The rows that it is at, if others serve the same queue.
     rows: Vec<RowKey>,
-    /// It passes over what it would have to wait for, so that what has become free need not wait for the others.
-    glance: bool,
-    /// The last packet that waited did so in vain.
-    stuck: bool,
+    manner: Manner,
 }
 
 /// How an attempt to run a batch ended.
@@ -88,8 +86,7 @@ impl Lane {
             conflicts: Backoff::conflict(),
             undone: 0,
             rows: Vec::new(),
-            glance: false,
-            stuck: false,
+            manner: Manner::new(waits),
         }
     }
 
@@ -156,12 +153,8 @@ impl Lane {
             }
             // Nobody keeps a connection that others need while he waits for a row: he has a look now and then.
             let shares = self.waits == Waits::ForRow && self.shared.pool.is_short();
-            let may_wait_long = match self.waits {
-                Waits::Never => false,
-                Waits::ForStripe => self.stuck,
-                Waits::ForRow => true,
-            };
-            self.glance = shares || (may_wait_long && !self.glance && self.queue.is_apart());
+            let apart = || self.queue.is_apart();
+            self.manner.next(shares, apart, Moment::now());
             let Some(batch) = self.queue.take(self.limits()) else {
                 break;
             };
@@ -182,11 +175,10 @@ impl Lane {
     }
 
     fn limits(&self) -> Limits {
-        let waits = self.waits != Waits::Never && !self.glance;
         Limits {
             rows: self.link.rows(self.queue.filling().0),
             bytes: self.link.room(),
-            waits,
+            waits: self.manner.wait() == Wait::First,
         }
     }
 
@@ -288,16 +280,12 @@ impl Lane {
     }
 
     async fn attempt(&mut self) -> Attempt {
-        let mode = match self.waits {
-            Waits::ForRow if !self.glance => Mode::Wait,
-            _ => Mode::Skip,
-        };
-        // It waits for what the first needs. The others need the same, or it takes what it can get behind that.
-        let first = self.batch.first().map(Group::stripes).unwrap_or_default();
-        let waits = self.waits == Waits::ForStripe && !self.glance;
-        if waits {
+        let mode = self.manner.mode();
+        let waited = self.manner.stripes(&self.batch);
+        if let Some(waited) = waited {
             // The one with which they came may have gone.
-            let comes_before = |group: &mut Group| !group.stripes().without(first).is_behind(first);
+            let comes_before =
+                |group: &mut Group| !group.stripes().without(waited).is_behind(waited);
             let others: Vec<Group> = self.batch.extract_if(.., comes_before).collect();
             self.shared.put(others, Some(self.waits));
         }
@@ -306,7 +294,7 @@ impl Lane {
         let rows: Vec<_> = self
             .batch
             .iter()
-            .map(|group| group.row(waits && group.stripes().without(first).is_empty()))
+            .map(|group| group.row(group.is_within(waited)))
             .collect();
         match self.send(&rows, mode).await {
             Sent::Ran { reply, late, sent } => {
@@ -314,8 +302,8 @@ impl Lane {
                 self.connecting.reset();
                 self.conflicts.reset();
                 self.undone = 0;
-                self.stuck &= self.glance;
-                self.conclude(first, reply, late, sent).await;
+                self.manner.waited();
+                self.conclude(waited, reply, late, sent).await;
                 Attempt::Done
             }
             Sent::Unknown(numbered) => {
@@ -327,11 +315,14 @@ impl Lane {
                 error,
                 locked,
             } => {
-                for group in &mut self.batch {
-                    // The others were not waited for.
-                    group.course.locked |= locked && group.stripes().without(first).is_empty();
+                if locked {
+                    // Of several stripes it is not known which.
+                    let known = self.manner.wait() == Wait::First || self.batch.len() == 1;
+                    for group in &mut self.batch {
+                        group.course.locked |= known && self.manner.had(group, waited);
+                    }
+                    self.manner.waited_in_vain(Moment::now());
                 }
-                self.stuck |= locked;
                 self.rolled_back(meaning, error, locked)
             }
             Sent::Offline(error) => Attempt::Offline(error),
@@ -350,18 +341,21 @@ impl Lane {
     }
 
     /// Ends the groups of a batch that was committed, or sends them to where they can end.
-    /// `first`: the stripes for which its packet waited, if it did.
-    async fn conclude(&mut self, first: StripeSet, reply: Reply, late: bool, sent: Moment) {
+    /// `waited`: the stripes for which its packet waited, if it did.
+    async fn conclude(
+        &mut self,
+        waited: Option<StripeSet>,
+        reply: Reply,
+        late: bool,
+        sent: Moment,
+    ) {
         let mut look = Vec::new();
         // From the end, so that the others keep their positions in the packet.
         while let Some(group) = self.batch.pop() {
             let row = reply.rows.get(self.batch.len()).and_then(Option::as_ref);
-            let waited =
-                self.waits != Waits::ForStripe || group.stripes().without(first).is_empty();
-            let how = if self.glance || !waited {
-                How::Glance
-            } else {
-                How::Packet
+            let how = match self.manner.had(&group, waited) {
+                true => How::Packet,
+                false => How::Glance,
             };
             self.shared.note_crowd(&group, row, reply.server_now);
             let looked = self.proceed(group, row, how, late, sent);

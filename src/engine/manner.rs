@@ -1,0 +1,177 @@
+//! For what the packets of a lane wait: decisions only.
+//!
+//! A lane of stripes waits for all that its packet needs, in the order in which every packet locks stripes. Where many clients create
+//! rows at once that is one packet for each of them. If it waited in vain, somebody keeps a stripe: then it waits for those of one request
+//! at a time for a while, so that the others are not kept from theirs, and looks in between what else can be had.
+
+use std::time::Duration;
+
+use super::group::Group;
+use super::stage::Waits;
+use crate::clock::Moment;
+use crate::sql::packet::Mode;
+use crate::stripe::StripeSet;
+
+/// For so long a lane that waited in vain waits for one request at a time.
+const CAREFUL: Duration = Duration::from_secs(10);
+
+/// For what a packet waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// It passes over what is locked.
+    #[default]
+    Nothing,
+    /// For what its first request needs.
+    First,
+    /// For the stripes of all its requests.
+    All,
+}
+
+/// How a lane waits.
+#[derive(Debug)]
+pub(super) struct Manner {
+    waits: Waits,
+    /// For what its packet waits.
+    wait: Wait,
+    /// When it last waited in vain.
+    in_vain: Option<Moment>,
+    /// No packet has waited with success since.
+    stuck: bool,
+}
+
+impl Manner {
+    pub(super) fn new(waits: Waits) -> Self {
+        Self {
+            waits,
+            wait: Wait::First,
+            in_vain: None,
+            stuck: false,
+        }
+    }
+
+    /// Decides for what the next packet waits. `shares`: others need the connection. `apart`: several packets would have to wait for what
+    /// there is.
+    pub(super) fn next(&mut self, shares: bool, apart: impl FnOnce() -> bool, now: Moment) {
+        let careful = self.in_vain.is_some_and(|at| now.since(at) < CAREFUL);
+        let wait = match self.waits {
+            Waits::Never => Wait::Nothing,
+            Waits::ForStripe if !careful => Wait::All,
+            Waits::ForStripe | Waits::ForRow => Wait::First,
+        };
+        let may_wait_long = self.waits == Waits::ForRow || self.stuck;
+        let passes = shares || (may_wait_long && self.wait != Wait::Nothing && apart());
+        self.wait = if passes { Wait::Nothing } else { wait };
+    }
+
+    /// For what the packet waits.
+    pub(super) fn wait(&self) -> Wait {
+        self.wait
+    }
+
+    /// How the packet locks rows.
+    pub(super) fn mode(&self) -> Mode {
+        match self.waits {
+            Waits::ForRow if self.wait != Wait::Nothing => Mode::Wait,
+            _ => Mode::Skip,
+        }
+    }
+
+    /// The stripes for which the packet of a batch waits.
+    pub(super) fn stripes(&self, batch: &[Group]) -> Option<StripeSet> {
+        let stripes = batch.iter().map(Group::stripes);
+        match self.wait {
+            Wait::First if self.waits == Waits::ForStripe => stripes.take(1).next(),
+            Wait::All => stripes.reduce(StripeSet::with),
+            Wait::First | Wait::Nothing => None,
+        }
+    }
+
+    /// Whether the packet took or waited for all that this group needs, as its stage says; it waited for these stripes.
+    pub(super) fn had(&self, group: &Group, waited: Option<StripeSet>) -> bool {
+        match self.waits {
+            Waits::Never => true,
+            Waits::ForStripe => group.is_within(waited),
+            Waits::ForRow => self.wait != Wait::Nothing,
+        }
+    }
+
+    /// The packet had what it waited for.
+    pub(super) fn waited(&mut self) {
+        self.stuck &= self.wait == Wait::Nothing;
+    }
+
+    /// Somebody kept what the packet waited for.
+    pub(super) fn waited_in_vain(&mut self, now: Moment) {
+        (self.in_vain, self.stuck) = (Some(now), true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const APART: fn() -> bool = || true;
+
+    fn next(manner: &mut Manner, shares: bool, apart: fn() -> bool, now: Moment) -> Wait {
+        manner.next(shares, apart, now);
+        manner.wait()
+    }
+
+    #[test]
+    fn a_lane_of_stripes_waits_for_all_until_it_has_waited_in_vain() {
+        let now = Moment::now();
+        let mut manner = Manner::new(Waits::ForStripe);
+        for _ in 0..3 {
+            assert_eq!(next(&mut manner, false, APART, now), Wait::All);
+            manner.waited();
+        }
+        manner.waited_in_vain(now);
+        assert_eq!(next(&mut manner, false, APART, now), Wait::Nothing);
+        manner.waited();
+        assert_eq!(next(&mut manner, false, APART, now), Wait::First);
+        manner.waited_in_vain(now);
+        assert_eq!(next(&mut manner, false, APART, now), Wait::Nothing);
+        manner.waited();
+        assert_eq!(next(&mut manner, false, APART, now), Wait::First);
+        manner.waited();
+        // What it waited for is free again; but another may be kept.
+        assert_eq!(next(&mut manner, false, APART, now), Wait::First);
+        manner.waited();
+        assert_eq!(
+            next(&mut manner, false, APART, now.after(CAREFUL)),
+            Wait::All
+        );
+    }
+
+    #[test]
+    fn nobody_looks_elsewhere_where_there_is_nothing_else() {
+        let now = Moment::now();
+        let mut manner = Manner::new(Waits::ForStripe);
+        manner.waited_in_vain(now);
+        for _ in 0..3 {
+            assert_eq!(next(&mut manner, false, || false, now), Wait::First);
+            manner.waited_in_vain(now);
+        }
+    }
+
+    #[test]
+    fn a_lane_of_rows_looks_at_the_others_in_between() {
+        let now = Moment::now();
+        let mut manner = Manner::new(Waits::ForRow);
+        for wait in [Wait::Nothing, Wait::First, Wait::Nothing, Wait::First] {
+            assert_eq!(next(&mut manner, false, APART, now), wait);
+            manner.waited();
+        }
+        assert_eq!(next(&mut manner, true, || false, now), Wait::Nothing);
+        assert_eq!(next(&mut manner, false, || false, now), Wait::First);
+    }
+
+    #[test]
+    fn others_never_wait() {
+        let mut manner = Manner::new(Waits::Never);
+        assert_eq!(
+            next(&mut manner, false, APART, Moment::now()),
+            Wait::Nothing
+        );
+    }
+}
