@@ -1,13 +1,15 @@
 //! What leases cost, and how fast they change hands: hand-overs in memory and between processes, many
-//! leases held for long, many tasks that wait, and holders that are killed.
+//! leases held for long, many tasks that wait, and holders that are killed; several locks at once, readers,
+//! permits and leaders.
 //!
 //! ```text
 //! scripts/with-mysql cargo bench --bench leases
 //! scripts/with-mysql cargo bench --bench leases -- --quick          within three minutes
 //! scripts/with-mysql cargo bench --bench leases -- --brief          shows that it runs; measures nothing
 //! scripts/with-mysql cargo bench --bench leases -- --json FILE      one object a figure and line
-//! scripts/with-mysql cargo bench --bench leases -- --only many      one part: hot, handover, idle,
-//!                                                                   many, waiting or takeover
+//! scripts/with-mysql cargo bench --bench leases -- --only many      one part: hot, handover, takeover,
+//!                                                                   waiting, idle, transfers, readers,
+//!                                                                   permits, leaders or many
 //! ```
 
 mod clock;
@@ -16,10 +18,14 @@ mod figures;
 mod handover;
 mod hot;
 mod idle;
+mod leaders;
 mod many;
 mod options;
+mod permits;
 mod process;
+mod readers;
 mod takeover;
+mod transfers;
 mod waiting;
 mod worker;
 
@@ -62,6 +68,18 @@ async fn run(options: &Options, database: &Database, figures: &mut Figures) -> R
     }
     if options.runs("idle") {
         idle::run(options, database, figures).await?;
+    }
+    if options.runs("transfers") {
+        transfers::run(options, database, figures).await?;
+    }
+    if options.runs("readers") {
+        readers::run(options, database, figures).await?;
+    }
+    if options.runs("permits") {
+        permits::run(options, database, figures).await?;
+    }
+    if options.runs("leaders") {
+        leaders::run(options, database, figures).await?;
     }
     if options.runs("many") {
         many::run(options, database, figures).await?;

@@ -5,7 +5,18 @@ use std::time::Duration;
 
 use crate::Result;
 
-const PARTS: [&str; 6] = ["hot", "handover", "takeover", "waiting", "idle", "many"];
+const PARTS: [&str; 10] = [
+    "hot",
+    "handover",
+    "takeover",
+    "waiting",
+    "idle",
+    "transfers",
+    "readers",
+    "permits",
+    "leaders",
+    "many",
+];
 
 /// What part of a quick run's numbers a brief one has.
 const BRIEF: usize = 8;

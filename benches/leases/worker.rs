@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use crate::{Result, handover, idle, many, takeover};
+use crate::{Result, handover, idle, leaders, many, permits, readers, takeover};
 
 const WORK: &str = "TAG_LOCK_LEASES_WORK";
 const URL: &str = "TAG_LOCK_LEASES_URL";
@@ -34,7 +34,10 @@ impl Work {
         let part = match part.as_str() {
             "handover" => "handover",
             "idle" => "idle",
+            "leaders" => "leaders",
             "many" => "many",
+            "permits" => "permits",
+            "readers" => "readers",
             "takeover" => "takeover",
             _ => return Err("unknown work".into()),
         };
@@ -113,7 +116,10 @@ pub(crate) async fn run(work: Work) -> Result<()> {
     match work.part {
         "handover" => handover::work(work).await,
         "idle" => idle::work(work).await,
+        "leaders" => leaders::work(work).await,
         "many" => many::work(work).await,
+        "permits" => permits::work(work).await,
+        "readers" => readers::work(work).await,
         _ => takeover::work(work).await,
     }
 }
