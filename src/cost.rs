@@ -30,6 +30,7 @@ fn rows(number: usize, operation: impl Fn() -> Operation) -> Vec<RowOperation> {
             operation: operation(),
             create: false,
             stripes: Stripes::None,
+            group: 0,
         })
         .collect()
 }

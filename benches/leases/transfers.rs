@@ -90,13 +90,12 @@ async fn prepare(database: &Database, bank: &Bank) -> Result<()> {
         let insert = format!("INSERT INTO bank (id) VALUES {}", rows.join(","));
         execute(&mut connection, insert).await?;
     }
-    for some in all.chunks(TASKS) {
-        let locks = some
-            .iter()
-            .map(|id| bank.client.lock(&name(*id)).try_acquire());
-        for guard in futures_util::future::join_all(locks).await {
-            guard?.ok_or("a lock is taken")?.release().await?;
-        }
+    for some in all.chunks(1_000) {
+        let rows = some.iter().map(async |id| {
+            let guard = bank.client.lock(&name(*id)).acquire().await?;
+            guard.release().await
+        });
+        futures_util::future::try_join_all(rows).await?;
     }
     Ok(())
 }

@@ -1,18 +1,22 @@
-//! The link of those who want several rows at once: it carries one packet at a time, for one of them, as lanes carry batches.
+//! The link of those who want several rows at once: it carries one packet at a time, as lanes carry batches.
 //!
-//! What becomes of a request stands in [`super::together`]. A packet may wait for the stripes of all rows that it creates, so no lane
-//! sends it.
+//! What becomes of a request stands in [`super::together`], and which go together in one packet in [`super::load`]. A packet may wait for the
+//! stripes of all rows that it creates, so no lane sends it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
-use super::link::{Link, Sent};
+use super::gather::MAX_ROWS;
+use super::link::{Link, Numbered, Sent};
+use super::load::{Load, Room, take};
 use super::shared::Shared;
 use super::supervise::survives;
 use crate::clock::Moment;
+use crate::error::Error;
 use crate::sql::packet::{Mode, RowOperation, Stripes};
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::server_error::Meaning;
@@ -29,6 +33,19 @@ pub(super) struct Errand {
     pub(super) given_up: CancellationToken,
     /// Who asked may have gone away. He hears nothing of what was not sent.
     pub(super) told: oneshot::Sender<Carried>,
+}
+
+impl Errand {
+    fn tell(self, sent: Sent) {
+        // Who asked may have gone away.
+        drop(self.told.send(sent.into()));
+    }
+
+    /// Its packet may have run: it finds out about its own rows.
+    fn lose(self, numbered: Numbered) {
+        let rows = self.rows.len();
+        self.tell(Sent::Unknown(Numbered { rows, ..numbered }));
+    }
 }
 
 /// What became of it.
@@ -53,9 +70,14 @@ impl From<Sent> for Carried {
 struct Carrier {
     shared: Arc<Shared>,
     errands: mpsc::UnboundedReceiver<Errand>,
+    /// What came while a packet was under way, in its order.
+    waiting: VecDeque<Errand>,
     link: Link,
-    /// Who waits to hear what became of the packet that it carries.
-    carries: Option<oneshot::Sender<Carried>>,
+    /// What it carries.
+    carries: Vec<Errand>,
+    /// So many go together at most: fewer after a packet that the server undid, since one of them may be the reason.
+    most: usize,
+    conflicts: Backoff,
 }
 
 /// Starts it, for as long as anybody may send.
@@ -67,7 +89,10 @@ pub(super) fn start(shared: &Arc<Shared>) -> mpsc::UnboundedSender<Errand> {
         link: Link::new(Arc::clone(shared), limit),
         shared: Arc::clone(shared),
         errands,
-        carries: None,
+        waiting: VecDeque::new(),
+        carries: Vec::new(),
+        most: MAX_ROWS,
+        conflicts: Backoff::conflict(),
     };
     let closed = shared.closed.clone();
     shared.spawn_helper(async move {
@@ -89,78 +114,140 @@ impl Carrier {
     fn recover(&mut self) {
         let under_way = self.link.under_way();
         self.link.give_up_identity();
-        // Without a packet under way it hears that there was none.
-        if let (Some(carries), Some(numbered)) = (self.carries.take(), under_way) {
-            drop(carries.send(Sent::Unknown(numbered).into()));
+        // Without a packet under way they hear that there was none.
+        for errand in self.carries.drain(..) {
+            if let Some(numbered) = under_way {
+                errand.lose(numbered);
+            }
         }
     }
 
     async fn work(&mut self) {
         loop {
-            let errand = tokio::select! {
-                biased;
-                errand = self.errands.recv() => errand,
-                () = self.shared.pool.wanted(), if self.link.is_open() => {
-                    self.link.pass_on();
-                    continue;
-                }
-                () = tokio::time::sleep(IDLE_WAITING), if self.link.is_open() => {
-                    self.link.close();
-                    continue;
-                }
+            if self.waiting.is_empty() {
+                let errand = tokio::select! {
+                    biased;
+                    errand = self.errands.recv() => errand,
+                    () = self.shared.pool.wanted(), if self.link.is_open() => {
+                        self.link.pass_on();
+                        continue;
+                    }
+                    () = tokio::time::sleep(IDLE_WAITING), if self.link.is_open() => {
+                        self.link.close();
+                        continue;
+                    }
+                };
+                let Some(errand) = errand else {
+                    return;
+                };
+                self.waiting.push_back(errand);
+            }
+            while let Ok(errand) = self.errands.try_recv() {
+                self.waiting.push_back(errand);
+            }
+            let closing = self.shared.closing.is_cancelled();
+            self.waiting.retain(|errand| {
+                !closing && !errand.given_up.is_cancelled() && !errand.expires.has_passed()
+            });
+            let rows = self.waiting.iter().map(|errand| errand.rows.len()).sum();
+            let room = Room {
+                errands: self.most,
+                rows: self.link.rows(rows),
+                bytes: self.link.room(),
             };
-            let Some(errand) = errand else {
-                return;
-            };
-            self.carry(errand).await;
+            self.carries = take(&mut self.waiting, room);
+            self.carry().await;
             self.link.pass_on();
         }
     }
 
-    async fn carry(&mut self, errand: Errand) {
-        let Errand {
-            rows,
-            mode,
-            looks,
-            expires,
-            given_up,
-            told,
-        } = errand;
-        let closing = self.shared.closing.is_cancelled();
-        if closing || given_up.is_cancelled() || expires.has_passed() {
+    async fn carry(&mut self) {
+        let Some(mode) = self.carries.first().map(|errand| errand.mode) else {
             return;
-        }
-        self.carries = Some(told);
-        let mut carried = Carried::from(self.link.send(&rows, mode).await);
-        match &carried.sent {
-            Sent::Ran { reply, .. } => {
+        };
+        let load = Load::of(&self.carries);
+        match self.link.send(&load.rows, mode).await {
+            Sent::Ran { reply, late, sent } => {
                 self.shared.reached();
-                if looks && reply.rows.contains(&None) {
-                    carried.seen = self.link.read(&rows).await;
-                    carried.lacks_stripe = self.lacks_stripe(&rows, carried.seen.as_ref()).await;
-                }
+                self.most = (self.most * 2).min(MAX_ROWS);
+                self.conflicts.reset();
+                let looks = |(number, errand): (usize, &Errand)| {
+                    errand.looks && load.part(number, &reply.rows).contains(&None)
+                };
+                let seen = if self.carries.iter().enumerate().any(looks) {
+                    self.link.read(&load.rows).await
+                } else {
+                    None
+                };
+                let lacks_stripe = self.lacks_stripe(&load.rows, seen.as_ref()).await;
                 self.link.has_concluded();
+                for (number, errand) in self.carries.drain(..).enumerate() {
+                    let part = |reply: &Reply| Reply {
+                        server_now: reply.server_now,
+                        rows: load.part(number, &reply.rows),
+                    };
+                    let reply = part(&reply);
+                    let looks = errand.looks && reply.rows.contains(&None);
+                    let carried = Carried {
+                        seen: seen.as_ref().filter(|_| looks).map(part),
+                        lacks_stripe: lacks_stripe && looks,
+                        sent: Sent::Ran { reply, late, sent },
+                    };
+                    drop(errand.told.send(carried));
+                }
             }
-            Sent::Unknown(_) => self.link.give_up_identity(),
-            // Another server may take it.
+            Sent::Unknown(numbered) => {
+                self.link.give_up_identity();
+                for errand in self.carries.drain(..) {
+                    errand.lose(numbered);
+                }
+            }
             Sent::RolledBack {
-                meaning: Meaning::ReadOnly | Meaning::Gone,
+                meaning,
                 error,
-                ..
-            } => {
-                self.link.close();
-                self.shared.unreachable(error);
-            }
-            Sent::RolledBack { .. } => {}
+                locked,
+            } => self.rolled_back(meaning, error, locked).await,
             Sent::Offline(cause) => {
                 self.link.close();
                 if !cause.is_hopeless() {
-                    self.shared.unreachable(cause);
+                    self.shared.unreachable(&cause);
+                }
+                for errand in self.carries.drain(..) {
+                    errand.tell(Sent::Offline(cause.clone()));
                 }
             }
         }
-        if let Some(told) = self.carries.take() {
-            drop(told.send(carried));
+    }
+
+    /// The server has undone the packet.
+    async fn rolled_back(&mut self, meaning: Meaning, error: sqlx::Error, locked: bool) {
+        let away = matches!(meaning, Meaning::ReadOnly | Meaning::Gone);
+        if away {
+            // Another server may take it.
+            self.link.close();
+            self.shared.unreachable(&error);
+        }
+        let several = self.carries.len();
+        if several == 1 {
+            if let Some(errand) = self.carries.pop() {
+                errand.tell(Sent::RolledBack {
+                    meaning,
+                    error,
+                    locked,
+                });
+            }
+        } else if away {
+            let cause = Error::from_sqlx(error);
+            for errand in self.carries.drain(..) {
+                errand.tell(Sent::Offline(cause.clone()));
+            }
+        } else {
+            // One of them may be the reason: half of them, until it stands alone.
+            self.most = several / 2;
+            for errand in self.carries.drain(..).rev() {
+                self.waiting.push_front(errand);
+            }
+            tokio::time::sleep(self.conflicts.delay()).await;
         }
     }
 

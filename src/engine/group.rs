@@ -78,10 +78,9 @@ impl Group {
 
     /// The order in which all packets have their rows: by the counter that several share, by kind, by name, by slot.
     pub(crate) fn order(&self, other: &Self) -> Ordering {
-        fn rank(group: &Group) -> (Option<&str>, Kind, &str, u32) {
+        fn rank(group: &Group) -> (Option<&str>, (Kind, &str, u32)) {
             let counter = group.operation.second().map(|key| key.name.as_str());
-            let RowKey { name, kind, slot } = &group.key;
-            (counter, *kind, name.as_str(), *slot)
+            (counter, group.key.order())
         }
         rank(self).cmp(&rank(other))
     }
@@ -112,6 +111,7 @@ impl Group {
                 Stage::Create | Stage::Stripe { .. } => Stripes::Try,
                 Stage::Try | Stage::Row => Stripes::None,
             },
+            group: 0,
         }
     }
 

@@ -15,6 +15,7 @@ mod group;
 mod lane;
 mod line;
 mod link;
+mod load;
 mod manner;
 mod outage;
 pub(crate) mod outcome;

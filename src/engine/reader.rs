@@ -193,6 +193,7 @@ async fn answer(shared: &Shared, session: &mut Option<Connection>, mut batch: Ve
                 operation: Operation::Touch(Touch),
                 create: false,
                 stripes: Stripes::None,
+                group: 0,
             })
             .collect();
         match query(shared, session, &rows).await {

@@ -189,6 +189,7 @@ impl Course {
             operation: operation.clone(),
             create: self.missing.contains(&position),
             stripes: self.stripes(position, every_stripe),
+            group: 0,
         };
         rows.iter().enumerate().map(row).collect()
     }

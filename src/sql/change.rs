@@ -10,7 +10,8 @@
 //! - `@tag_lock_now`, `@tag_lock_micros`: the time at which it decided, so that what changes the rows comes to the
 //!   same results, however late it runs. (Deadlines are counted from when they are written: later than told, never sooner.)
 //!
-//! Where all operations are carried out or none ([`Mode::Together`]), another one empties the list of what is granted unless each row is in it.
+//! Where all operations of a group are carried out or none ([`Mode::Together`]), another one takes groups from the list of what is granted
+//! of which not each row is in it.
 //!
 //! What is refused stays locked until the transaction ends, as what is granted.
 //!
@@ -19,6 +20,8 @@
 //! row costs more, and some servers undo it and say that it is done: [`super::script`].) It assigns from left to right: every
 //! assignment here reads only columns that none before it has assigned, so that it computes from the row as it was. Every row
 //! that is granted is changed, if only in its `modify_time`, so that the server counts it.
+
+use std::collections::BTreeMap;
 
 use super::NOW_MICROS;
 use super::column::Column;
@@ -69,6 +72,16 @@ const DECIDED: &str = "@tag_lock_decided";
 /// column what a row's verb makes of it costs more (a sixth of the change of 512 rows, MariaDB 10.11).
 const EACH_ALONE: usize = 32;
 
+/// The positions of a group with commas between, if all are in the list of what is granted, and else NULL.
+fn whole_group(positions: &[usize]) -> String {
+    let positions: Vec<String> = positions.iter().map(usize::to_string).collect();
+    let each = positions
+        .iter()
+        .map(|position| format!("FIND_IN_SET({position},@tag_lock_granted)"));
+    let each: Vec<String> = each.collect();
+    format!("IF({},'{}',NULL)", each.join(" AND "), positions.join(","))
+}
+
 impl Script<'_> {
     /// Decides about the rows of a batch, and changes them.
     pub(super) fn change_rows(&mut self, batch: &Batch<'_>) {
@@ -116,7 +129,7 @@ impl Script<'_> {
         let address = address(rows.iter().map(|(_, row, _)| &row.key));
         self.decide(batch, &list.all(), &verbs, address);
         if batch.mode == Mode::Together && !mutant::on(Mutant::GroupUnchecked) {
-            self.all_or_nothing(all);
+            self.all_or_nothing(&rows, all);
         }
         let each_alone = self.has_sequences() && rows.len() >= EACH_ALONE;
         let statements = STATEMENTS
@@ -160,14 +173,25 @@ impl Script<'_> {
         self.require_mark(DECIDED);
     }
 
-    /// Grants nothing, unless each row was had and is granted: then the list of what is granted has this length, and no other one has.
-    fn all_or_nothing(&mut self, all: usize) {
-        self.statement(|script| {
-            script.push(&format!(
-                "SET @tag_lock_granted=IF(LENGTH(@tag_lock_granted)={all},@tag_lock_granted,'')"
-            ));
-        });
-        self.require(&format!("LENGTH(@tag_lock_granted) IN(0,{all})"));
+    /// Grants nothing of a group, unless each of its rows was had and is granted.
+    fn all_or_nothing(&mut self, rows: &[(usize, &RowOperation, Verb)], all: usize) {
+        let mut groups: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (position, row, _) in rows {
+            groups.entry(row.group).or_default().push(*position);
+        }
+        let (whole, is_whole) = if groups.len() == 1 {
+            // Then it has this length, and no other list has.
+            let whole = format!("IF(LENGTH(@tag_lock_granted)={all},@tag_lock_granted,'')");
+            (whole, format!("LENGTH(@tag_lock_granted) IN(0,{all})"))
+        } else {
+            let groups: Vec<String> = groups.values().map(|group| whole_group(group)).collect();
+            let whole = format!("CONCAT_WS(',',{})", groups.join(","));
+            // To take them away once more takes nothing away.
+            let is_whole = format!("@tag_lock_granted={whole}");
+            (whole, is_whole)
+        };
+        self.statement(|script| script.push(&format!("SET @tag_lock_granted={whole}")));
+        self.require(&is_whole);
     }
 
     /// Changes those of the rows that are granted.

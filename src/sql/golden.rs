@@ -37,6 +37,7 @@ fn row(key: RowKey, operation: Operation) -> RowOperation {
         operation,
         create: false,
         stripes: Stripes::None,
+        group: 0,
     }
 }
 
@@ -211,6 +212,16 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
             ..lock("account:2", acquire(None))
         },
     ];
+    let of = |account, group| RowOperation {
+        group,
+        ..lock(account, acquire(None))
+    };
+    let several_together = vec![
+        of("account:1", 0),
+        of("account:2", 1),
+        of("account:3", 1),
+        of("account:4", 0),
+    ];
     let several_levels = vec![
         lock("job:1", acquire(Some(7))),
         lock("job:2", release(Some(8))),
@@ -257,6 +268,7 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         ("several", Mode::Skip, several),
         ("together", Mode::Together, together),
         ("together-new-names", Mode::Together, together_new),
+        ("several-together", Mode::Together, several_together),
         ("several-levels", Mode::Skip, several_levels),
     ]
 }

@@ -15,8 +15,8 @@
 //! MariaDB takes a `SKIP LOCKED` that meets a lock for one that waits, for a moment, and may find a deadlock in that. So what is
 //! tried has an order too: stripes ascend, whether they are waited for or tried, and rows are in the order of their names.
 //!
-//! A packet that carries out all or nothing ([`Mode::Together`]) is one of these, and may wait for the stripes of all rows that it
-//! creates: in ascending order, and for nothing else.
+//! A packet that carries out all or nothing ([`Mode::Together`]), of one request or of each of several, is one of these, and may wait for
+//! the stripes of all rows that it creates: in ascending order, and for nothing else.
 //!
 //! A packet that waits for a row ([`Mode::Wait`]) takes no stripe and inserts nothing: it holds its
 //! lane's row and waits for one row that exists.
@@ -52,7 +52,7 @@ pub(crate) enum Mode {
     Skip,
     /// Waits for them. Takes no stripe, and creates nothing.
     Wait,
-    /// Passes over them, and carries out all operations or none.
+    /// Passes over them, and carries out all operations of a [group](RowOperation::group) or none.
     Together,
     /// Passes over them, and decides about one door when it has had its shared rows: [`super::shut`].
     Shut,
@@ -87,6 +87,8 @@ pub(crate) struct RowOperation {
     /// The row may be missing: create it, if its stripe can be had.
     pub(crate) create: bool,
     pub(crate) stripes: Stripes,
+    /// Those of one number are carried out as a whole or not at all, in [`Mode::Together`].
+    pub(crate) group: u32,
 }
 
 impl RowOperation {

@@ -128,6 +128,7 @@ fn row() -> impl Strategy<Value = RowOperation> {
             operation,
             create: create && stripes != Stripes::None,
             stripes,
+            group: 0,
         }
     })
 }

@@ -33,6 +33,11 @@ pub(crate) struct RowKey {
 }
 
 impl RowKey {
+    /// The order in which all packets have their rows, but for the counters that several share.
+    pub(crate) fn order(&self) -> (Kind, &str, u32) {
+        (self.kind, self.name.as_str(), self.slot)
+    }
+
     pub(crate) fn lock(name: Name) -> Self {
         Self {
             name,
