@@ -8,6 +8,7 @@
 
 mod contract;
 mod faults;
+mod packets;
 mod storms;
 #[path = "../support/mod.rs"]
 mod support;
