@@ -60,7 +60,8 @@ pub struct Purged {
 
 impl LockClient {
     /// Deletes the rows of locks and of permits that are free, of slots of [jobs](crate::Job) that nobody is at, of operation ids whose retention has ended, and of
-    /// counters whose [window](crate::Counter::window) has, if nothing changed them for `older_than` (at least one hour). Other counters stay: they are data.
+    /// counters that were [deleted](crate::Counter::delete) or never set, or whose [window](crate::Counter::window) has ended, if nothing changed them for
+    /// `older_than` (at least one hour). Other counters stay: they are data.
     /// Fencing tokens still rise afterwards. A slot that was done is forgotten then, and would be run again: `older_than` is also how late a machine
     /// may ask for a slot.
     ///

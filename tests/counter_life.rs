@@ -140,12 +140,14 @@ async fn an_addition_in_an_open_transaction_is_deleted_with_the_rest() {
     });
     // Others go on meanwhile.
     assert_eq!(client.counter("m").add(1).await.unwrap(), 1);
+    assert!(!deletes.is_finished(), "the transaction is open");
     transaction.commit().await.unwrap();
     assert_eq!(deletes.await.unwrap().unwrap(), Some(15));
     assert_eq!(n.get_if_set().await.unwrap(), None);
-    // The row is still there for transactions.
+    // The row is still there for transactions. What is not set yet is not waited for.
     let mut transaction = connection.begin().await.unwrap();
     assert_eq!(n.add_in(&mut transaction, 4).await.unwrap(), 4);
+    assert_eq!(n.delete().await.unwrap(), None);
     transaction.commit().await.unwrap();
     assert_eq!(n.get_if_set().await.unwrap(), Some(4));
     database.remove().await;
@@ -253,6 +255,11 @@ async fn counters_are_listed_by_prefix() {
             .filter(|name| name.starts_with(prefix))
             .collect();
         expected.sort_unstable();
+        let in_order = client.list_counters(prefix, None, 1_000).await.unwrap();
+        let in_order: Vec<String> = in_order.into_iter().map(|counter| counter.name).collect();
+        let mut sorted = in_order.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, expected, "{prefix:?}");
         for limit in [1, 2, 100] {
             let mut listed = Vec::new();
             let mut after: Option<String> = None;
@@ -266,10 +273,12 @@ async fn counters_are_listed_by_prefix() {
                 after = Some(last.name.clone());
                 listed.extend(page.into_iter().map(|counter| counter.name));
             }
-            listed.sort_unstable();
-            assert_eq!(listed, expected, "{prefix:?}, {limit} at a time");
+            assert_eq!(listed, in_order, "{prefix:?}, {limit} at a time");
         }
     }
+    let too_long = "a".repeat(1 << 20);
+    let listed = client.list_counters(&too_long, None, 1).await.unwrap();
+    assert!(listed.is_empty(), "no name is so long");
     database.remove().await;
 }
 

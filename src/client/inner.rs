@@ -23,7 +23,7 @@ use crate::lock::registry::turn::Turn;
 use crate::lock::registry::{Entered, InVain, Locks};
 use crate::lock::terms::{Terms, Wait};
 use crate::metric;
-use crate::name::Name;
+use crate::name::{MAX_CHARS, Name};
 use crate::purge::Purger;
 use crate::sql::inspect as query;
 use crate::sql::operation::{ForceRelease, Operation};
@@ -110,6 +110,9 @@ impl Inner {
         limit: u32,
     ) -> Result<Vec<CounterInfo>, Error> {
         let mut found = Vec::new();
+        if prefix.chars().count() > MAX_CHARS {
+            return Ok(found);
+        }
         let mut after = after.map(str::to_owned);
         loop {
             let end = self.end_of_step(prefix, after.as_deref()).await?;

@@ -298,7 +298,8 @@ impl LockClient {
     }
 
     /// The counters that were set and whose names begin with `prefix` (empty: all), in the server's order of their names, `limit` at a
-    /// time; give the last name of a page as `after` of the next one. A [deleted](Counter::delete) counter is not one of them.
+    /// time; give the last name of a page as `after` of the next one. A [deleted](Counter::delete) counter is not one of them;
+    /// one whose [window](Counter::window) has ended is, with 0, until a [purge](Self::purge) takes its row.
     ///
     /// It reads the rows of all names that begin so, as [`list`](Self::list) does.
     ///

@@ -9,7 +9,8 @@ use crate::token::Token;
 
 impl Counter {
     /// The value; `None` if the counter was never set, or was [deleted](Self::delete): so a stock that was never filled is told from one that is
-    /// sold out. Each change sets it, an addition of 0 too; one that was refused does not.
+    /// sold out. Each change sets it, an addition of 0 too; one that was refused does not. A counter whose [window](Self::window) has ended counts
+    /// as set, to 0, until a [purge](crate::LockClient::purge) takes its row.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
@@ -35,8 +36,9 @@ impl Counter {
         Ok(row.filter(|row| !row.is_unset()).map(|row| row.value()))
     }
 
-    /// Sets the value if the counter was never set, or was [deleted](Self::delete). Whether it did: of many who call it at once one is told
-    /// `true`, and no addition that came before is lost.
+    /// Sets the value if the counter was never set, or was [deleted](Self::delete). Whether it did: of many who call it at once at most one is told
+    /// `true`, and no addition that came before is lost. Nobody is told `true` if it was set by a call that did not hear its answer: one that failed
+    /// with [`Error::OutcomeUnknown`], or whose future was dropped.
     ///
     /// A counter with a [window](Self::window) that has ended counts as set until a [purge](crate::LockClient::purge) takes its row.
     ///
@@ -74,9 +76,12 @@ impl Counter {
     /// [listed](crate::LockClient::list_counters) any more, and [`init`](Self::init) can set it anew.
     ///
     /// Additions that come at the same time are not lost: each counts either before the deletion, and is in the value that this gives, or behind it,
-    /// and sets the counter anew, beginning at 0. The ids of [`add_once`](Self::add_once) are not deleted: a repeat of one that was carried out
-    /// before still changes nothing, and gives the value that the first one gave. An addition in a transaction that is open is waited
-    /// for.
+    /// and sets the counter anew, beginning at 0. So of many who delete at once one is told the value; or nobody, if the call that deleted it failed
+    /// with [`Error::OutcomeUnknown`], or its future was dropped. The ids of [`add_once`](Self::add_once) are not deleted: a repeat of one that was
+    /// carried out before still changes nothing, and gives the value that the first one gave.
+    ///
+    /// If a transaction that is open has changed the counter, the deletion waits for its end; but a counter that was not set before that
+    /// transaction is not set yet: then this gives `None` at once, and what the transaction added counts.
     ///
     /// The row remains, as one that was never used, until a [purge](crate::LockClient::purge) takes it.
     ///

@@ -181,7 +181,10 @@ impl Shared {
         };
         let is_new = row.is_new(server_now);
         // Of the others it does not say what it was before.
-        if matches!(group.operation, Operation::Acquire(_) | Operation::Count(_)) {
+        if matches!(
+            group.operation,
+            Operation::Acquire(_) | Operation::Count(_) | Operation::Init(_)
+        ) {
             self.fresh.saw(&group.key, is_new);
         }
         let others = match &group.operation {

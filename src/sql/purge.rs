@@ -31,7 +31,7 @@ pub(crate) struct Doomed {
 /// A page of rows behind `(name, kind, slot)`, whether they may go or not: name, kind, fence, whether
 /// it may go (1), or is a door that was held shared, which may go when it is [freed](close) (2); and the slot.
 ///
-/// A lock may go when it is free, the slot of a job when nobody is at it, done or not, an operation's id when its retention has ended, a counter when its window has: it is 0 then, with its row or
+/// A lock may go when it is free, the slot of a job when nobody is at it, done or not, an operation's id when its retention has ended, a counter when its window has, or when it is not set: it is 0 then, with its row or
 /// without. Each when nothing changed it for `age` microseconds. Other counters never go: they are data.
 pub(crate) fn page(after: Option<&(String, u8, u32)>, age: i64, limit: u32) -> String {
     let mut sql = format!(

@@ -46,7 +46,8 @@ pub(crate) struct RowState {
 }
 
 impl RowState {
-    /// Whether nothing was ever done to this row, seen at `server_now`: its deadline is what a row is created with.
+    /// Whether nothing was done to this row since it was created, or since its counter was deleted, seen at `server_now`: its deadline is what a
+    /// row is created with.
     pub(crate) fn is_new(&self, server_now: i64) -> bool {
         self.remaining == -server_now
     }
