@@ -307,6 +307,8 @@ impl Lane {
                 Attempt::Done
             }
             Sent::Unknown(numbered) => {
+                // It may have waited for too many stripes.
+                self.manner.waited_in_vain(Moment::now());
                 self.settle(numbered);
                 Attempt::Done
             }
