@@ -120,9 +120,6 @@ impl LockInfo {
     }
 }
 
-/// How many names one query asks about.
-const TOGETHER: usize = 256;
-
 /// Whom a query is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
@@ -150,7 +147,11 @@ pub(crate) async fn read(engine: &Engine, sql: String, whom: For) -> Result<Vec<
         .iter_mut()
         .filter(|info| info.state == LockState::Shared)
         .collect();
-    for locks in shared.chunks_mut(TOGETHER) {
+    let mut rest = shared.as_mut_slice();
+    while !rest.is_empty() {
+        let fitting = inspect::fitting(rest.iter().map(|info| info.name.as_str()));
+        let (locks, behind) = rest.split_at_mut(fitting);
+        rest = behind;
         let sql = inspect::shared(locks.iter().map(|info| info.name.as_str()));
         let holds = infos(&ask(engine, sql, whom).await?)?;
         for lock in locks {

@@ -180,7 +180,6 @@ impl Carrier {
                     None
                 };
                 let lacks_stripe = self.lacks_stripe(&load.rows, seen.as_ref()).await;
-                self.link.has_concluded();
                 for (number, errand) in self.carries.drain(..).enumerate() {
                     let part = |reply: &Reply| Reply {
                         server_now: reply.server_now,
@@ -195,6 +194,7 @@ impl Carrier {
                     };
                     drop(errand.told.send(carried));
                 }
+                self.link.has_concluded();
             }
             Sent::Unknown(numbered) => {
                 self.link.give_up_identity();

@@ -25,8 +25,6 @@ use crate::sql::inspect;
 use crate::sql::row::Kind;
 use crate::telemetry;
 
-/// How many slots one query shows.
-const TOGETHER: usize = 256;
 /// How long a look at the holders may take when a wait has ended in vain.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -198,7 +196,11 @@ impl Semaphore {
     pub async fn list(&self) -> Result<Vec<LockInfo>, Error> {
         let semaphore = self.slots.clone()?;
         let mut taken = Vec::new();
-        for slots in semaphore.slots.chunks(TOGETHER) {
+        let mut rest = semaphore.slots.as_slice();
+        while !rest.is_empty() {
+            let fitting = inspect::fitting(rest.iter().map(|row| row.name.as_str()));
+            let (slots, behind) = rest.split_at(fitting);
+            rest = behind;
             let names = slots.iter().map(|row| row.name.as_str());
             taken.extend(self.client.show(inspect::many(Kind::Permit, names)).await?);
         }

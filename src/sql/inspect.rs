@@ -20,6 +20,23 @@ fn select(kind: Kind) -> String {
     format!("{columns} FROM t_tag_lock WHERE kind={kind} AND slot=0")
 }
 
+/// How many names one query asks about at most, and how long their list becomes: servers may take packets of no more than 64 KB.
+const MOST: usize = 256;
+const LENGTH: usize = 32 * 1024;
+
+/// How many of the first names one query asks about.
+pub(crate) fn fitting<'n>(names: impl IntoIterator<Item = &'n str>) -> usize {
+    let mut length = 0;
+    let fits = |name: &&str| {
+        // Two digits a byte, and the words around them.
+        length += 2 * name.len() + 64;
+        length <= LENGTH
+    };
+    let fitting = names.into_iter().take(MOST).take_while(fits).count();
+    // A single name always does.
+    fitting.max(1)
+}
+
 /// A list of names, each as a row.
 fn names<'n>(sql: &mut String, names: impl IntoIterator<Item = &'n str>) {
     sql.push_str(" FROM (");
@@ -183,6 +200,19 @@ pub(crate) fn counters(prefix: &str, after: Option<&str>, end: Option<&str>, lim
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_query_asks_about_as_many_names_as_servers_take() {
+        let of = |length: usize, count: usize| vec!["n".repeat(length); count];
+        let fits = |names: &[String]| fitting(names.iter().map(String::as_str));
+        assert_eq!(fits(&of(8, 1_000)), MOST);
+        assert_eq!(fits(&of(8, 3)), 3);
+        assert_eq!(fits(&of(1_000_000, 3)), 1);
+        let long = of(4 * MAX_CHARS, 1_000);
+        let some = &long[..fits(&long)];
+        let sql = many(Kind::Lock, some.iter().map(String::as_str));
+        assert!(some.len() > 8 && sql.len() < 48 * 1024, "{}", sql.len());
+    }
 
     #[test]
     fn no_byte_of_a_prefix_stands_in_the_text() {

@@ -15,9 +15,6 @@ use crate::sql::inspect as query;
 use crate::sql::row::Kind;
 use crate::timing::LOOK;
 
-/// How many names one query reads.
-const TOGETHER: usize = 256;
-
 /// What a look has seen.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
@@ -89,7 +86,10 @@ impl Watches {
 
     async fn look(&self, names: &[Name]) -> Result<HashMap<String, LockInfo>, Error> {
         let mut seen = HashMap::new();
-        for names in names.chunks(TOGETHER) {
+        let mut rest = names;
+        while !rest.is_empty() {
+            let (names, behind) = rest.split_at(query::fitting(rest.iter().map(Name::as_str)));
+            rest = behind;
             let sql = query::many(Kind::Lock, names.iter().map(Name::as_str));
             for info in inspect::read(&self.engine, sql, For::Watches).await? {
                 seen.insert(info.name.clone(), info);

@@ -27,9 +27,6 @@ use crate::sql::row::RowKey;
 use crate::timing::{DRAIN, WANT};
 use crate::token::Token;
 
-/// How many names one query asks about.
-const TOGETHER: usize = 256;
-
 /// What became of a door that was to be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
@@ -137,7 +134,10 @@ impl Locks {
         let shared = names.iter().zip(&rows).filter(|(_, row)| is_shared(row));
         let shared: Vec<&str> = shared.map(|(name, _)| name.as_str()).collect();
         let mut held: HashMap<String, i64> = HashMap::new();
-        for names in shared.chunks(TOGETHER) {
+        let mut rest = shared.as_slice();
+        while !rest.is_empty() {
+            let (names, behind) = rest.split_at(inspect::fitting(rest.iter().copied()));
+            rest = behind;
             let sql = inspect::shared_holds(names.iter().copied());
             for row in self.engine.query(sql).await? {
                 let read = || -> Result<(String, i64), sqlx::Error> {
