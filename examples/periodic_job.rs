@@ -1,13 +1,16 @@
 //! A job that every machine starts and one runs: `scripts/with-mysql cargo run --example periodic_job`
 //!
-//! Machines start it at *about* the same time. The job may be over before the last one asks, so the lock stays taken
-//! for a minimum time after the grant: longer than the clocks differ, shorter than the period.
+//! Machines start it at *about* the same time: here each by a clock of its own, up to half a second late. The job may be over before the last one
+//! asks, so the lock stays taken for a minimum time after the grant: longer than the clocks differ, shorter than the period.
 
 use std::error::Error;
 use std::time::Duration;
 
 use tag_lock::{Error as LockError, LockClient};
+use tokio::task::JoinSet;
 
+/// How far the machines' clocks are apart, at most.
+const APART: Duration = Duration::from_millis(500);
 const PERIOD: Duration = Duration::from_secs(4);
 const HOLD: Duration = Duration::from_secs(3);
 
@@ -21,9 +24,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     machines[0].migrate().await?;
 
     for run in 1..=3 {
+        let mut started = JoinSet::new();
+        for (number, machine) in machines.iter().cloned().enumerate() {
+            started.spawn(async move {
+                tokio::time::sleep(APART.mul_f64(rand::random())).await;
+                Ok::<_, LockError>((number, send_invoices(&machine).await?))
+            });
+        }
         let mut ran = 0;
-        for (number, machine) in machines.iter().enumerate() {
-            if send_invoices(machine).await? {
+        while let Some(machine) = started.join_next().await {
+            let (number, sent) = machine??;
+            if sent {
                 println!("run {run}: machine {number} sent the invoices");
                 ran += 1;
             }
