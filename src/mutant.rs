@@ -90,6 +90,16 @@ mutants! {
     LeadershipPassesOn = "leadership-passes-on",
     /// The work of a leader whose lease is lost goes on.
     LeaderWorksOn = "leader-works-on",
+    /// Whoever wants a lock for itself does not look whether those who hold it shared still do.
+    LiveShareUnseen = "live-share-unseen",
+    /// Whoever wants a lock for itself forgets the shared holds whose rows somebody has locked.
+    LockedShareUnseen = "locked-share-unseen",
+    /// A shared hold begins although somebody holds the lock for itself.
+    DoorOpensHeld = "door-opens-held",
+    /// A downgrade leaves the lock free, beside the shared hold that it has made.
+    DowngradeFrees = "downgrade-frees",
+    /// Shared holds begin although a writer wishes that none does.
+    WishUnheard = "wish-unheard",
     /// Stripes are read, not locked. Exclusion does not rest on them: the server's deadlock counter and
     /// its duplicate keys judge.
     StripeUnlocked = "stripe-unlocked",

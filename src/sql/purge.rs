@@ -161,7 +161,7 @@ pub(crate) fn close(name: &Name, fence: u64, age: i64, dialect: Dialect) -> Pack
         script.push(&format!(
             "SELECT {mark},COUNT(*) INTO @tag_lock_closing,@tag_lock_closes FROM t_tag_lock t WHERE t.lock_name={of} AND t.kind=1 AND t.slot=0 \
              AND t.status={SHARED} AND t.fence={fence} AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,{NOW})>={age} AND {}",
-            shut::ENDED
+            shut::ended()
         ));
     });
     script.require_mark("@tag_lock_closing");

@@ -11,19 +11,34 @@ use super::list::{List, Query};
 use super::packet::Mode;
 use super::row::Kind;
 use super::script::Script;
+use crate::mutant::{self, Mutant};
 use crate::name::Name;
 
 /// The marks of the packet that has locked the door, locked the rows, and counted them.
 const MARKS: [&str; 3] = ["@tag_lock_shut", "@tag_lock_reached", "@tag_lock_counted"];
 
 /// The door was had first, and then all shared rows.
-pub(super) const ALL: &str = "@tag_lock_door=1 AND @tag_lock_had=@tag_lock_shared";
+pub(super) fn all() -> &'static str {
+    if mutant::on(Mutant::LockedShareUnseen) {
+        "@tag_lock_door=1"
+    } else {
+        "@tag_lock_door=1 AND @tag_lock_had=@tag_lock_shared"
+    }
+}
+
 /// The same, and all of them have ended.
-pub(super) const ENDED: &str =
-    "@tag_lock_door=1 AND @tag_lock_had=@tag_lock_shared AND @tag_lock_running=0";
+pub(super) fn ended() -> &'static str {
+    if mutant::on(Mutant::LiveShareUnseen) {
+        all()
+    } else if mutant::on(Mutant::LockedShareUnseen) {
+        "@tag_lock_door=1 AND @tag_lock_running=0"
+    } else {
+        "@tag_lock_door=1 AND @tag_lock_had=@tag_lock_shared AND @tag_lock_running=0"
+    }
+}
 
 impl Script<'_> {
-    /// Locks the door and its shared rows, and leaves what [`ALL`] and [`ENDED`] say.
+    /// Locks the door and its shared rows, and leaves what [`all`] and [`ended`] say.
     pub(super) fn reach_shared(&mut self, name: &Name) {
         let door = Kind::Lock as u8;
         let shared = Kind::Shared as u8;
@@ -86,6 +101,11 @@ impl Script<'_> {
     /// Frees the shared rows of a door if that was granted to somebody, or freed. Whoever held one finds that its row has another
     /// holder: no transaction of its own revives it.
     pub(super) fn free_shared(&mut self, name: &Name, granted: &str) {
+        // It would wait for those whose rows are locked.
+        if mutant::on(Mutant::LockedShareUnseen) {
+            return;
+        }
+        let all = all();
         let list = self.name_list(name);
         let shared = Kind::Shared as u8;
         self.change(|script| {
@@ -96,12 +116,12 @@ impl Script<'_> {
                     select: "SELECT s.lock_name,s.kind,s.slot",
                     table: "t_tag_lock s FORCE INDEX(PRIMARY)",
                     key: "s.lock_name=v.name",
-                    and: &format!(" AND s.kind={shared} AND s.status<>0 AND {granted} AND {ALL}"),
+                    and: &format!(" AND s.kind={shared} AND s.status<>0 AND {granted} AND {all}"),
                     tail: " ON DUPLICATE KEY UPDATE t_tag_lock.status=0,t_tag_lock.holder=''",
                     ..Query::default()
                 },
             );
         });
-        self.expect(&format!("2*@tag_lock_had*({granted} AND {ALL})"));
+        self.expect(&format!("2*@tag_lock_had*({granted} AND {all})"));
     }
 }

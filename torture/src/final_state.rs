@@ -9,10 +9,12 @@ use tag_lock::{AtClose, LockClient, LockState};
 use crate::bank;
 use crate::faults::{Failure, Rig};
 use crate::history::FinalState;
-use crate::setup;
+use crate::setup::{self, Workload};
 
 /// How long the servers may take until they answer again.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// By then one has a lock that nobody holds.
+const SOON: Duration = Duration::from_secs(5);
 /// How much longer than a ttl a lease may seem to last: clocks are read, packets are under way.
 const SLACK: Duration = Duration::from_millis(500);
 
@@ -55,9 +57,18 @@ pub async fn read(rig: &Rig, accepted: Vec<(Arc<str>, u64)>) -> Result<FinalStat
         locks.extend(client.semaphore(&name, permits).list().await?);
     }
     for lock in locks {
-        if lock.state == LockState::Held {
+        if matches!(lock.state, LockState::Held | LockState::Shared) {
             eprintln!("torture: still held: {lock:?}");
             state.held.push(lock.name.into());
+        }
+    }
+    if rig.setup.workload == Workload::Shared {
+        for number in 0..setup::SHARED_NAMES {
+            let name = format!("{}:{number}", setup::SHARED_LOCKS);
+            if let Err(error) = take_in_turns(&client, &name).await {
+                eprintln!("torture: {name} is not to be had: {error}");
+                state.held.push(name.into());
+            }
         }
     }
     bank::run(&mut administrator, &format!("USE {}", rig.database)).await?;
@@ -70,6 +81,14 @@ pub async fn read(rig: &Rig, accepted: Vec<(Arc<str>, u64)>) -> Result<FinalStat
     state.booked = bank::booked(&mut administrator).await?;
     client.close(AtClose::Release).await;
     Ok(state)
+}
+
+/// Takes a lock that nobody holds, to read and to write, and to read again.
+async fn take_in_turns(client: &LockClient, name: &str) -> Result<(), tag_lock::Error> {
+    let lock = || client.lock(name).wait(SOON);
+    lock().shared().acquire().await?.release().await?;
+    lock().acquire().await?.release().await?;
+    lock().shared().acquire().await?.release().await
 }
 
 async fn connect(options: sqlx::mysql::MySqlConnectOptions) -> Result<LockClient, Failure> {

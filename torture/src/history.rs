@@ -219,6 +219,42 @@ pub enum Event {
         /// How often it awaited something when its lease had ended, and went on.
         steps: u64,
     },
+    /// A lock was granted to be held shared: from `returned` on, the task may read.
+    Shared {
+        /// The fencing token of the lease, which other tasks of the worker may have too.
+        token: u64,
+        /// The lease's length.
+        ttl: u64,
+        /// The token of the task's own exclusive hold that was made this one; 0: of none.
+        from: u64,
+    },
+    /// A shared hold that was not granted.
+    NotShared {
+        /// Why.
+        outcome: Outcome,
+    },
+    /// A reading of the unprotected value, twice, with some time between.
+    Looked {
+        /// The shared hold's fencing token.
+        token: u64,
+        /// What it found at first.
+        found: u64,
+        /// And at last.
+        again: u64,
+    },
+    /// A transaction under `verify_in` of a shared hold, which read how many transfers were committed, twice.
+    Vouched {
+        /// The shared hold's fencing token.
+        token: u64,
+        /// What it found at first.
+        found: u64,
+        /// And at last.
+        again: u64,
+        /// The instant before its COMMIT was sent; 0 if it was not.
+        committing: u64,
+        /// Whether it was committed.
+        outcome: Outcome,
+    },
     /// An attempt at a slot of a job.
     Attempt {
         /// The fencing token; 0: the work did not begin.
@@ -269,6 +305,8 @@ pub enum Operation {
     Acquire,
     /// Acquire the lock together with others; ends in `Together`.
     Together,
+    /// Acquire the lock shared, or make an exclusive hold a shared one; ends in `Shared` or `NotShared`.
+    Share,
     /// Write the unprotected value; ends in `Section`.
     Section {
         /// The hold's fencing token.

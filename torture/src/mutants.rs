@@ -74,6 +74,11 @@ fn hunt_for(mutant: &str) -> Hunt {
         "row-wait" => ("bank", "none"),
         "finish-frees" | "done-ends" => ("jobs", "none"),
         "slot-beyond" | "permit-shared" => ("permits", "none"),
+        "live-share-unseen"
+        | "locked-share-unseen"
+        | "door-opens-held"
+        | "downgrade-frees"
+        | "wish-unheard" => ("shared", "none"),
         "group-unchecked" => ("together", "none"),
         "group-verified-in-part" => ("together", "server-clock,worker-stop"),
         "leadership-passes-on" => ("election", "none"),
@@ -91,7 +96,7 @@ fn hunt_for(mutant: &str) -> Hunt {
     };
     let round = match mutant {
         // The last needs a lease that is lost in the middle of a transaction.
-        "nobody-gives-way" | "group-verified-in-part" => LONG_ROUND,
+        "nobody-gives-way" | "wish-unheard" | "group-verified-in-part" => LONG_ROUND,
         _ => ROUND,
     };
     Hunt {
@@ -257,6 +262,7 @@ mod tests {
             "group-unchecked",
             "group-verified-in-part",
             "leader-works-on",
+            "wish-unheard",
         ] {
             let how = hunt_for(mutant);
             assert!(crate::nemesis::choose(how.faults).is_ok(), "{mutant}");

@@ -25,7 +25,7 @@ use crate::proxy::Proxy;
 use crate::report::Report;
 use crate::resource::Resource;
 use crate::server::{Servers, Topology};
-use crate::setup::{CROWDED, Setup, TOGETHER, Workload};
+use crate::setup::{CROWDED, SHARED_LOCKS, SHARED_NAMES, Setup, TOGETHER, Workload};
 use crate::tallies::Tallies;
 use crate::wall_clock::Clock;
 
@@ -181,6 +181,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
             .as_ref()
             .map_or(0, |(wait, _)| wait / 1_000_000),
         most_passed_over: judged.verdict.most_passed_over,
+        readers_let_in: judged.verdict.readers_let_in / 1_000_000,
         checked: judged
             .verdict
             .checked
@@ -285,7 +286,12 @@ async fn prepare(servers: &Servers, names: u32) -> Result<(String, String, Strin
     let mut connection: MySqlConnection = node.administrator().await?;
     bank::run(&mut connection, &format!("USE {database}")).await?;
     bank::run(&mut connection, bank::TABLES).await?;
-    for (word, names) in [("bank", names), (TOGETHER, names.min(CROWDED))] {
+    let accounts = [
+        ("bank", names),
+        (TOGETHER, names.min(CROWDED)),
+        (SHARED_LOCKS, SHARED_NAMES),
+    ];
+    for (word, names) in accounts {
         for number in 0..names {
             let sql = format!("INSERT INTO account VALUES ('{word}:{number}', 0, 0, 0)");
             bank::run(&mut connection, &sql).await?;

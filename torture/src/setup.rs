@@ -41,6 +41,8 @@ pub enum Workload {
     Permits,
     /// Several locks at once, and transfers between their accounts, beside single locks of the same names.
     Together,
+    /// Locks that many hold shared, or one for itself.
+    Shared,
     /// Elections: candidates, leaders whose work is dropped when they lose, and observers.
     Election,
     /// All of the first six at once.
@@ -74,6 +76,15 @@ pub struct Shares {
     /// Tasks of the workload `together` that ask for one of them.
     #[serde(default)]
     pub beside: u32,
+    /// Tasks of the workload `shared` that read.
+    #[serde(default)]
+    pub readers: u32,
+    /// Tasks of the workload `shared` that read in transactions.
+    #[serde(default)]
+    pub vouchers: u32,
+    /// Tasks of the workload `shared` that write.
+    #[serde(default)]
+    pub writers: u32,
     /// Tasks of the workload `election` that campaign.
     #[serde(default)]
     pub candidates: u32,
@@ -97,6 +108,9 @@ impl Workload {
             permits: 0,
             together: 0,
             beside: 0,
+            readers: 0,
+            vouchers: 0,
+            writers: 0,
             candidates: 0,
             observers: 0,
         };
@@ -125,6 +139,14 @@ impl Workload {
             Self::Together => Shares {
                 together: 12,
                 beside: 8,
+                ..none
+            },
+            // Each of the last two has a connection of its own. So many readers that without a wish of the writers there is always
+            // somebody who reads.
+            Self::Shared => Shares {
+                readers: 16,
+                vouchers: 4,
+                writers: 3,
                 ..none
             },
             Self::Election => Shares {
@@ -181,6 +203,15 @@ pub fn slot(semaphore: &str, slot: u32) -> String {
 
 /// What the locks are called that are taken together, before their numbers.
 pub const TOGETHER: &str = "together";
+
+/// What the locks are called that are held shared, before their numbers.
+pub const SHARED_LOCKS: &str = "shared";
+
+/// How many locks are held shared: few, so that many want each.
+pub const SHARED_NAMES: u32 = 4;
+
+/// How many of these are used in transactions, the first ones: the rows of the others are purged.
+pub const SHARED_IN_TRANSACTIONS: u32 = 2;
 
 /// The most names of locks that are taken together, and of elections: few, so that many want each.
 pub const CROWDED: u32 = 8;

@@ -6,6 +6,7 @@ mod election;
 mod holds;
 mod jobs;
 mod permits;
+mod shared;
 mod solo;
 mod task;
 mod together;
@@ -105,6 +106,17 @@ pub async fn run(directory: &Path, worker: u32) -> Result<(), Failure> {
     }
     for _ in 0..shares.beside {
         tasks.spawn(task(&client).beside());
+    }
+    for number in 0..shares.readers {
+        // Two clients of one process are as strange to each other as two processes.
+        let client = [&client, &solo_client][number as usize % 2];
+        tasks.spawn(task(client).reads());
+    }
+    for _ in 0..shares.vouchers {
+        tasks.spawn(task(&client).vouches());
+    }
+    for _ in 0..shares.writers {
+        tasks.spawn(task(&client).writes());
     }
     for _ in 0..shares.candidates {
         tasks.spawn(task(&client).candidate());

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::{Acquire, Assignments, released, until};
+use crate::mutant::{self, Mutant};
 use crate::sql::FOREVER;
 use crate::sql::column::Column;
 use crate::sql::list::Row;
@@ -36,10 +37,19 @@ impl Open {
     pub(super) fn condition() -> String {
         let unwanted = Acquire::unwanted();
         let turn = READERS_TURN.as_micros();
+        let enters = if mutant::on(Mutant::WishUnheard) {
+            String::new()
+        } else {
+            format!(" AND (t.count<={{micros}} OR t.previous>{{micros}}-{turn})")
+        };
+        let held = if mutant::on(Mutant::DoorOpensHeld) {
+            " OR t.status=1"
+        } else {
+            ""
+        };
         format!(
-            "{{micros}}<=v.not_after AND (t.status={SHARED} \
-             AND (t.count<={{micros}} OR t.previous>{{micros}}-{turn}) \
-             OR ({FREE}) AND ({unwanted}))"
+            "{{micros}}<=v.not_after AND (t.status={SHARED}{enters} \
+             OR ({FREE}) AND ({unwanted}){held})"
         )
     }
 
@@ -52,7 +62,7 @@ impl Open {
             // It answers the wish; whoever waits on repeats it.
             ("wanted_until", opens("wanted_until", "{at}")),
         ];
-        values.extend(open_door());
+        values.extend(open_door(SHARED));
         values
     }
 
@@ -71,13 +81,13 @@ impl Open {
 }
 
 /// What a door is like that is held shared: nobody's, for ever.
-fn open_door() -> Assignments {
+fn open_door(status: u8) -> Assignments {
     vec![
         ("description", "''".into()),
         ("held_by", "''".into()),
         ("deadline", FOREVER.into()),
         ("holder", "''".into()),
-        ("status", SHARED.to_string()),
+        ("status", status.to_string()),
     ]
 }
 
@@ -104,7 +114,11 @@ impl Downgrade {
             ("count", "0".into()),
             ("previous", "{micros}".into()),
         ];
-        values.extend(open_door());
+        values.extend(open_door(if mutant::on(Mutant::DowngradeFrees) {
+            0
+        } else {
+            SHARED
+        }));
         values
     }
 
@@ -191,7 +205,7 @@ pub(crate) struct Close {
 
 impl Close {
     pub(super) fn condition(forced: bool) -> String {
-        let all = if forced { shut::ALL } else { shut::ENDED };
+        let all = if forced { shut::all() } else { shut::ended() };
         format!("t.status={SHARED} AND {all}")
     }
 
@@ -218,7 +232,7 @@ pub(super) fn shuts() -> String {
     let unwanted = Acquire::unwanted();
     format!(
         "{{micros}}<=v.not_after AND (({FREE}) AND ({unwanted}) OR t.status={SHARED} AND {})",
-        shut::ENDED
+        shut::ended()
     )
 }
 

@@ -83,6 +83,10 @@ impl fmt::Display for Record {
             Event::Leads { .. } => 'L',
             Event::Seen { .. } => 'V',
             Event::WorkedOn { .. } => 'W',
+            Event::Shared { .. } => 'B',
+            Event::NotShared { .. } => 'D',
+            Event::Looked { .. } => 'O',
+            Event::Vouched { .. } => 'Q',
         };
         let (task, name, invoked, returned) = (self.task, &self.name, self.invoked, self.returned);
         write!(f, "{letter} {task} {name} {invoked} {returned} ")?;
@@ -93,7 +97,7 @@ impl fmt::Display for Record {
                 trusted_until,
             } => write!(f, "{token} {trusted_until}"),
             Event::Released { token, outcome } => write!(f, "{token} {outcome}"),
-            Event::NotGranted { outcome } => outcome.fmt(f),
+            Event::NotGranted { outcome } | Event::NotShared { outcome } => outcome.fmt(f),
             Event::Section { token, read, wrote } => write!(f, "{token} {read} {wrote}"),
             Event::FencedWrite { token, accepted } => write!(f, "{token} {}", u8::from(accepted)),
             Event::Added {
@@ -138,6 +142,19 @@ impl fmt::Display for Record {
             Event::Leads { token, value, once } => write!(f, "{token} {value} {}", u8::from(once)),
             Event::Seen { token, value } => write!(f, "{token} {value}"),
             Event::WorkedOn { token, steps } => write!(f, "{token} {steps}"),
+            Event::Shared { token, ttl, from } => write!(f, "{token} {ttl} {from}"),
+            Event::Looked {
+                token,
+                found,
+                again,
+            } => write!(f, "{token} {found} {again}"),
+            Event::Vouched {
+                token,
+                found,
+                again,
+                committing,
+                outcome,
+            } => write!(f, "{token} {found} {again} {committing} {outcome}"),
         }
     }
 }
@@ -152,11 +169,12 @@ impl fmt::Display for Invocation {
             Operation::Transfer { .. } => 't',
             Operation::Attempt { .. } => 'j',
             Operation::Together => 'm',
+            Operation::Share => 'b',
         };
         let (task, name, invoked) = (self.task, &self.name, self.invoked);
         write!(f, "{letter} {task} {name} {invoked} ")?;
         match self.operation {
-            Operation::Acquire | Operation::Together => Ok(()),
+            Operation::Acquire | Operation::Together | Operation::Share => Ok(()),
             Operation::Section { token, read, wrote } => write!(f, "{token} {read} {wrote}"),
             Operation::FencedWrite { token } => token.fmt(f),
             Operation::Add { delta, low, high } => {
@@ -227,6 +245,7 @@ impl Fields<'_> {
         Some(Some(match kind {
             "g" => Operation::Acquire,
             "m" => Operation::Together,
+            "b" => Operation::Share,
             "s" => Operation::Section {
                 token: self.value()?,
                 read: self.value()?,
@@ -320,6 +339,26 @@ impl Fields<'_> {
                 token: self.value()?,
                 steps: self.value()?,
             },
+            "B" => Event::Shared {
+                token: self.value()?,
+                ttl: self.value()?,
+                from: self.value()?,
+            },
+            "D" => Event::NotShared {
+                outcome: self.outcome()?,
+            },
+            "O" => Event::Looked {
+                token: self.value()?,
+                found: self.value()?,
+                again: self.value()?,
+            },
+            "Q" => Event::Vouched {
+                token: self.value()?,
+                found: self.value()?,
+                again: self.value()?,
+                committing: self.value()?,
+                outcome: self.outcome()?,
+            },
             _ => return None,
         })
     }
@@ -348,128 +387,4 @@ impl Fields<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_read_back_as_they_were() {
-        let events = [
-            Event::Granted { token: 1, ttl: 2 },
-            Event::HeldUntil {
-                token: u64::MAX,
-                trusted_until: 0,
-            },
-            Event::Released {
-                token: 1,
-                outcome: Outcome::Lost,
-            },
-            Event::NotGranted {
-                outcome: Outcome::Refused,
-            },
-            Event::Section {
-                token: 1,
-                read: 2,
-                wrote: 3,
-            },
-            Event::FencedWrite {
-                token: 1,
-                accepted: true,
-            },
-            Event::Added {
-                delta: -3,
-                low: Some(0),
-                high: None,
-                value: Some(i64::MIN),
-                outcome: Outcome::Done,
-            },
-            Event::Transfer {
-                token: 1,
-                amount: -5,
-                committing: 7,
-                outcome: Outcome::Unknown,
-            },
-            Event::Attempt {
-                token: 1,
-                booked: true,
-                done: false,
-                outcome: Outcome::Lost,
-            },
-            Event::Permit {
-                permits: 3,
-                slot: 2,
-                token: 7,
-                ttl: 5,
-            },
-            Event::Together {
-                token: 7,
-                ttl: 5,
-                outcome: Outcome::Done,
-            },
-            Event::Leads {
-                token: 7,
-                value: u64::MAX,
-                once: true,
-            },
-            Event::Seen { token: 7, value: 9 },
-            Event::WorkedOn {
-                token: 7,
-                steps: 20,
-            },
-        ];
-        let operations = [
-            Operation::Acquire,
-            Operation::Section {
-                token: 1,
-                read: 2,
-                wrote: 3,
-            },
-            Operation::FencedWrite { token: 1 },
-            Operation::Add {
-                delta: 1,
-                low: None,
-                high: Some(-1),
-            },
-            Operation::Transfer {
-                token: 1,
-                amount: 5,
-            },
-            Operation::Attempt { booked: true },
-            Operation::Together,
-        ];
-        let name = Arc::<str>::from("mutex:7");
-        let ended = events.map(|event| {
-            Line::Ended(Record {
-                worker: 9,
-                task: 8,
-                name: Arc::clone(&name),
-                invoked: 10,
-                returned: 11,
-                event,
-            })
-        });
-        let invoked = operations.map(|operation| {
-            Line::Invoked(Invocation {
-                worker: 9,
-                task: 8,
-                name: Arc::clone(&name),
-                invoked: 10,
-                operation,
-            })
-        });
-        let mut names = Names::default();
-        for line in ended.into_iter().chain(invoked).chain([Line::Complete]) {
-            let text = line.to_string();
-            assert_eq!(Line::parse(&text, 9, &mut names).ok(), Some(line));
-        }
-    }
-
-    #[test]
-    fn a_line_cut_short_is_none() {
-        for text in ["", "G", "G 1 m:1 2 3 4", "g 1", "X 1 m:1 2 3 4", ". ."] {
-            assert!(
-                Line::parse(text, 1, &mut Names::default()).is_err(),
-                "{text}"
-            );
-        }
-    }
-}
+mod tests;

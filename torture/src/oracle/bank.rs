@@ -16,22 +16,12 @@ pub(super) fn check(history: &History<'_>, findings: &mut Findings) {
         return;
     }
     findings.checked("transfers", history.transfers.len());
-    // By the instant of the grant: the greatest token up to it.
-    let mut greatest: Vec<(u64, u64, &Record)> = Vec::with_capacity(history.holds.len());
-    for hold in &history.holds {
-        let (token, grant) = match greatest.last() {
-            Some((_, token, grant)) if *token >= hold.token => (*token, *grant),
-            _ => (hold.token, hold.grant),
-        };
-        greatest.push((hold.grant.returned, token, grant));
-    }
+    let newest = Newest::of(history);
     for transfer in &history.transfers {
         if transfer.outcome != Outcome::Done || transfer.committing == 0 {
             continue;
         }
-        let before = greatest.partition_point(|(returned, ..)| *returned < transfer.committing);
-        let newest = before.checked_sub(1).map(|last| greatest[last]);
-        if let Some((_, token, grant)) = newest
+        if let Some((token, grant)) = newest.before(transfer.committing)
             && token > transfer.token
         {
             findings.add(
@@ -49,6 +39,30 @@ pub(super) fn check(history: &History<'_>, findings: &mut Findings) {
                 transfer.record.into_iter().chain([grant]),
             );
         }
+    }
+}
+
+/// The greatest token of an exclusive hold, by the instant of its grant.
+pub(super) struct Newest<'h>(Vec<(u64, u64, &'h Record)>);
+
+impl<'h> Newest<'h> {
+    pub(super) fn of(history: &History<'h>) -> Self {
+        let mut greatest: Vec<(u64, u64, &Record)> = Vec::with_capacity(history.holds.len());
+        for hold in &history.holds {
+            let (token, grant) = match greatest.last() {
+                Some((_, token, grant)) if *token >= hold.token => (*token, *grant),
+                _ => (hold.token, hold.grant),
+            };
+            greatest.push((hold.grant.returned, token, grant));
+        }
+        Self(greatest)
+    }
+
+    /// The greatest that was granted before this instant, and its grant.
+    pub(super) fn before(&self, instant: u64) -> Option<(u64, &'h Record)> {
+        let before = self.0.partition_point(|(returned, ..)| *returned < instant);
+        let (_, token, grant) = *self.0.get(before.checked_sub(1)?)?;
+        Some((token, grant))
     }
 }
 

@@ -62,6 +62,10 @@ pub enum Kind {
     WrongLeader,
     /// The work of a leader went on when its lease had ended.
     WorkedOn,
+    /// What was read under a shared hold is not what was written under the exclusive hold before it.
+    WrongRead,
+    /// Somebody had a lock for itself between an exclusive hold and the shared one that was made of it.
+    DowngradeGap,
     /// The linearizability checker found no order for a window.
     NotLinearizable,
     /// The server reported deadlocks.
@@ -96,6 +100,8 @@ impl fmt::Display for Kind {
             Self::GrantedInPart => "granted in part",
             Self::WrongLeader => "wrong leader",
             Self::WorkedOn => "worked on",
+            Self::WrongRead => "wrong read",
+            Self::DowngradeGap => "downgrade with a gap",
             Self::NotLinearizable => "not linearizable",
             Self::Deadlock => "deadlock",
         })
@@ -135,6 +141,8 @@ pub struct Verdict {
     pub worst_wait: Option<(u64, Arc<str>)>,
     /// How often others had a lock while a worker waited for it, at the most.
     pub most_passed_over: u64,
+    /// The longest time in nanoseconds after which others were still let in to read, while somebody waited to write.
+    pub readers_let_in: u64,
 }
 
 impl Verdict {
@@ -209,6 +217,10 @@ impl Findings {
 
     pub(super) fn passed_over(&mut self, turns: u64) {
         self.verdict.most_passed_over = self.verdict.most_passed_over.max(turns);
+    }
+
+    pub(super) fn readers_let_in(&mut self, time: u64) {
+        self.verdict.readers_let_in = self.verdict.readers_let_in.max(time);
     }
 
     /// An instant, for people.

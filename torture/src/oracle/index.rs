@@ -1,5 +1,9 @@
 //! The history by name, with what belongs together put together.
 
+mod sharing;
+
+pub(super) use sharing::{Reading, Share, Sharing};
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -30,6 +34,7 @@ pub(super) struct History<'h> {
     /// It is the slot of a semaphore: who waits does so for any of them.
     pub(super) is_slot: bool,
     pub(super) election: Election<'h>,
+    pub(super) sharing: Sharing<'h>,
 }
 
 impl<'h> History<'h> {
@@ -218,6 +223,7 @@ impl<'h> Histories<'h> {
         }
         for history in all.names.values_mut() {
             history.holds.sort_by_key(|hold| hold.grant.returned);
+            history.sharing.sort();
         }
         all
     }
@@ -277,12 +283,17 @@ impl<'h> Histories<'h> {
                     slot,
                 });
             }
+            Event::Shared { ttl, .. } => self.longest_ttl = self.longest_ttl.max(ttl),
             _ => {}
         }
         let history = self.name(&record.name);
         let (invoked, returned) = (record.invoked, record.returned);
         match record.event {
             Event::Granted { .. } | Event::Permit { .. } => {}
+            Event::Shared { .. }
+            | Event::NotShared { .. }
+            | Event::Looked { .. }
+            | Event::Vouched { .. } => history.sharing.record(record, last_sign),
             Event::Leads { token, value, once } => history.election.leaders.push(Leader {
                 record,
                 token,
@@ -301,11 +312,15 @@ impl<'h> Histories<'h> {
                     let hold = &mut history.holds[*hold];
                     hold.end = Some(record);
                     hold.trusted_until = trusted_until.max(hold.grant.returned);
+                } else {
+                    history.sharing.record(record, last_sign);
                 }
             }
             Event::Released { token, outcome } => {
                 if let Some(hold) = holds.get(&(Arc::clone(&record.name), token)) {
                     history.holds[*hold].release = Some((record, outcome));
+                } else {
+                    history.sharing.record(record, last_sign);
                 }
             }
             Event::NotGranted { outcome } | Event::Together { outcome, .. } => {
@@ -398,6 +413,7 @@ impl<'h> Histories<'h> {
         let history = self.name(&open.name);
         let invoked = open.invoked;
         match open.operation {
+            Operation::Share => history.sharing.open(open, last_sign),
             Operation::Acquire | Operation::Together => history.refusals.push(Refusal {
                 record: None,
                 worker: open.worker,

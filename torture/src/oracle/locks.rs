@@ -184,7 +184,7 @@ fn releases(history: &History<'_>, findings: &mut Findings) {
         .chain(refused)
         .map(|record| (record.worker, record.task));
     let first = users.next();
-    if users.any(|user| Some(user) != first) {
+    if users.any(|user| Some(user) != first) || !history.sharing.is_empty() {
         return;
     }
     let ttls = || history.holds.iter().map(|hold| hold.ttl);
@@ -273,8 +273,11 @@ pub(super) fn check_end(context: &Context<'_>, findings: &mut Findings) {
     if rules.tokens_rise {
         for (name, fence) in &last.fences {
             let history = context.histories.names.get(name);
-            let holds = history.map_or(&[][..], |history| &history.holds);
-            if let Some(hold) = holds.iter().max_by_key(|hold| hold.token)
+            let holds = history.into_iter().flat_map(|history| {
+                let shared = history.sharing.holds.iter().map(|share| &share.hold);
+                history.holds.iter().chain(shared)
+            });
+            if let Some(hold) = holds.max_by_key(|hold| hold.token)
                 && hold.token > *fence
             {
                 findings.about(name).add(

@@ -15,6 +15,7 @@ mod locks;
 mod overtaking;
 mod permits;
 mod sections;
+mod shared;
 mod subset;
 #[cfg(test)]
 mod tests;
@@ -96,6 +97,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         jobs::check(name, history, &context, findings);
         permits::check(name, history, &context, findings);
         election::check(history, findings);
+        shared::check(name, history, &context, findings);
     }
     locks::check_end(&context, &mut findings);
     bank::check_ledger(&context, &mut findings);

@@ -11,12 +11,12 @@ use super::waiting::without;
 use crate::history::Record;
 
 /// One worker has the lock.
-struct Turn {
+pub(super) struct Turn {
     worker: u32,
     began: u64,
 }
 
-fn turns(history: &History<'_>) -> Vec<Turn> {
+pub(super) fn turns(history: &History<'_>) -> Vec<Turn> {
     let mut turns: Vec<Turn> = Vec::new();
     let mut last_token = 0;
     for hold in &history.holds {
@@ -28,6 +28,13 @@ fn turns(history: &History<'_>) -> Vec<Turn> {
         last_token = hold.token;
     }
     turns
+}
+
+/// How many turns began in a time.
+pub(super) fn begun(turns: &[Turn], (from, to): (u64, u64)) -> u64 {
+    let first = turns.partition_point(|turn| turn.began <= from);
+    let last = turns.partition_point(|turn| turn.began < to);
+    last.saturating_sub(first) as u64
 }
 
 /// The most turns that others had, one after the other, while the worker waited.
@@ -65,7 +72,7 @@ pub(super) fn check(history: &History<'_>, context: &Context<'_>, findings: &mut
     findings.checked("undisturbed waits", count);
 }
 
-fn starved(wait: &Record, passed: u64, findings: &mut Findings) {
+pub(super) fn starved(wait: &Record, passed: u64, findings: &mut Findings) {
     findings.add(
         Kind::Overtaken,
         |at| {

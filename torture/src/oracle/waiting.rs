@@ -14,8 +14,8 @@ const NOTABLE: u64 = 10_000_000;
 pub(super) type Span = (u64, u64);
 
 pub(super) fn check(history: &History<'_>, context: &Context<'_>, findings: &mut Findings) {
-    // Of semaphores see there.
-    let is_other = history.is_slot || !history.permits.is_empty();
+    // Of semaphores, and of locks that are held shared, see there.
+    let is_other = history.is_slot || !history.permits.is_empty() || !history.sharing.is_empty();
     if is_other || history.holds.is_empty() && history.refusals.is_empty() {
         return;
     }

@@ -85,7 +85,7 @@ impl Task {
     }
 
     /// One transaction. Whether the connection can be used again.
-    async fn transfer(
+    pub(super) async fn transfer(
         &mut self,
         connection: &mut MySqlConnection,
         place: &Place,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rand::Rng;
-use tag_lock::{Error, LeaseView, LockGuard};
+use tag_lock::{Error, LeaseView, LockGuard, LockRequest};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
@@ -59,7 +59,7 @@ impl Task {
     }
 
     /// Holds the lock as an owner that lives for this once, with a level more that ends before the work.
-    async fn nested(&mut self, place: &Place) {
+    pub(super) async fn nested(&mut self, place: &Place) {
         let client = self.client.clone();
         let owner = format!("{:x}", self.random.random::<u128>());
         let ttl = self.setup.ttl();
@@ -133,12 +133,27 @@ impl Task {
 
     /// Acquires in one of the ways in which one can.
     pub(super) async fn acquire(&mut self, place: &Place) -> Option<LockGuard> {
-        let client = self.client.clone();
+        let request = self.client.lock(&place.name);
+        self.acquire_by(place, request, PATIENCE).await
+    }
+
+    /// The same, by a request that has options already, and with another patience.
+    pub(super) async fn acquire_by(
+        &mut self,
+        place: &Place,
+        request: LockRequest,
+        patience: Duration,
+    ) -> Option<LockGuard> {
         let mut ttl = self.setup.ttl();
-        let wait = self.up_to(PATIENCE);
+        let wait = self.up_to(patience);
         let way = self.random.random_range(0..100);
         let impatience = self.up_to(Duration::from_millis(40));
-        let request = client.lock(&place.name).wait(wait);
+        let request = match way {
+            // What is not passed on does not idle either.
+            88..94 => request.linger(Duration::ZERO),
+            _ => request,
+        };
+        let request = request.wait(wait);
         let invoked = self.invoked(&place.name, Operation::Acquire);
         let answer: Result<Option<LockGuard>, Outcome> = match way {
             0..82 => told(request.ttl(ttl).acquire().await.map(Some)),

@@ -69,7 +69,12 @@ impl Books {
                 outcome: Outcome::Done,
                 ..
             }
-            | Event::FencedWrite { .. } => {
+            | Event::FencedWrite { .. }
+            | Event::Looked { .. }
+            | Event::Vouched {
+                outcome: Outcome::Done,
+                ..
+            } => {
                 self.sections.fetch_add(1, Ordering::Relaxed);
             }
             Event::Added {

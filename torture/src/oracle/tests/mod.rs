@@ -4,6 +4,7 @@ mod broken;
 mod election;
 mod jobs;
 mod permits;
+mod shared;
 mod simulated;
 mod stopped;
 mod together;
