@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tag_lock::{Error, JobLease, Leadership, LockAllGuard, LockClient, LockGuard, Permit, RunOnce};
+use tag_lock::{
+    Error, JobLease, Leadership, LockAllGuard, LockClient, LockGuard, Permit, RunOnce, SharedGuard,
+};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -10,9 +12,13 @@ use tokio_util::sync::CancellationToken;
 /// Longer than any test: a lease that ends by itself would hide one that leaked.
 const TTL: Duration = Duration::from_secs(3_600);
 
-/// One kind of hold, of which one task at a time has that of a name.
+/// One kind of hold of a name.
 pub(crate) trait Kind: 'static {
     type Guard: Guard;
+    /// The kind that it excludes, and that is asked for where the tests say that it is held: itself, as a rule.
+    type Against: Kind;
+    /// Whether one task at a time has it.
+    const ALONE: bool = true;
     /// How many characters a name may have.
     const LONGEST: usize = 255;
     /// Characters that no name of this kind has.
@@ -78,6 +84,7 @@ macro_rules! guard {
 guard!(LockGuard, release);
 guard!(Permit, release);
 guard!(Leadership, resign);
+guard!(SharedGuard, release);
 
 impl Guard for LockAllGuard {
     fn token(&self) -> u64 {
@@ -96,11 +103,12 @@ impl Guard for LockAllGuard {
 
 /// A kind by the request that asks for it.
 macro_rules! kind {
-    ($(#[doc = $doc:literal])+ $kind:ident, $guard:ty, |$client:ident, $name:ident| $request:expr, $force:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
+    ($(#[doc = $doc:literal])+ $kind:ident, $guard:ty, against $against:ident, |$client:ident, $name:ident| $request:expr, $force:expr $(, $constant:ident: $type:ty = $value:expr)*) => {
         $(#[doc = $doc])+
         pub(crate) struct $kind;
         impl Kind for $kind {
             type Guard = $guard;
+            type Against = $against;
             $(const $constant: $type = $value;)*
             async fn take($client: &LockClient, $name: &str) -> Result<$guard, Error> {
                 $request.acquire().await
@@ -126,6 +134,7 @@ kind!(
     /// A lock.
     Exclusive,
     LockGuard,
+    against Exclusive,
     |client, name| client.lock(name).ttl(TTL),
     client.force_release(name)
 );
@@ -133,6 +142,7 @@ kind!(
     /// A lock of an owner, who is another one each time.
     Owned,
     LockGuard,
+    against Owned,
     |client, name| client
         .lock(name)
         .owner(format!("{:032x}", rand::random::<u128>()))
@@ -143,6 +153,7 @@ kind!(
     /// The only permit of a semaphore.
     OnePermit,
     Permit,
+    against OnePermit,
     |client, name| client.semaphore(name, 1).ttl(TTL),
     client.semaphore(name, 1).force_release(0),
     LONGEST: usize = 250,
@@ -152,6 +163,7 @@ kind!(
     /// Several locks at once, which are one.
     AllOfOne,
     LockAllGuard,
+    against AllOfOne,
     |client, name| client.lock_all([name]).ttl(TTL),
     client.force_release(name)
 );
@@ -159,9 +171,28 @@ kind!(
     /// Two locks at once, of which all want the second.
     AllOfTwo,
     LockAllGuard,
+    against AllOfTwo,
     |client, name| client.lock_all([name, &another(name)]).ttl(TTL),
     client.force_release(name),
     LONGEST: usize = 253
+);
+
+kind!(
+    /// A lock that is held shared: who wants it for itself waits.
+    Shared,
+    SharedGuard,
+    against BesideShared,
+    |client, name| client.lock(name).ttl(TTL).shared(),
+    client.force_release(name),
+    ALONE: bool = false
+);
+kind!(
+    /// A lock that others want to hold shared.
+    BesideShared,
+    LockGuard,
+    against Shared,
+    |client, name| client.lock(name).ttl(TTL),
+    client.force_release(name)
 );
 
 fn another(name: &str) -> String {
@@ -173,6 +204,7 @@ pub(crate) struct Lead;
 
 impl Kind for Lead {
     type Guard = Leadership;
+    type Against = Self;
     async fn take(client: &LockClient, name: &str) -> Result<Leadership, Error> {
         client.election(name).ttl(TTL).campaign("value").await
     }
@@ -213,6 +245,7 @@ const JOB: &str = "j";
 
 impl Kind for Slot {
     type Guard = Work;
+    type Against = Self;
     const LONGEST: usize = 253;
     /// The work says that it has failed, and that is what comes of it.
     const RELEASE_TELLS: bool = false;

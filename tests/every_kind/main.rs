@@ -11,12 +11,14 @@ mod kinds;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::any::TypeId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tag_lock::{AtClose, Error};
+use tag_lock::{AtClose, Error, LockClient};
+use tokio::task::JoinSet;
 
 use self::kinds::{Guard, Kind, Tries, WaitsFor};
 use self::support::TestDatabase;
@@ -140,27 +142,46 @@ async fn a_name_is_only_itself<K: Kind>() {
     database.remove().await;
 }
 
-async fn one_at_a_time_has_it<K: Kind>() {
+/// Takes it a few times. `inside` counts those who have it, and those who have what it excludes.
+async fn comes_and_goes<K: Kind>(client: LockClient, inside: [Arc<AtomicU32>; 2]) {
+    let [own, others] = inside;
+    for _ in 0..3 {
+        let guard = K::take(&client, "n").await.unwrap();
+        let before = own.fetch_add(1, Ordering::SeqCst);
+        assert!(before == 0 || !K::ALONE, "alone");
+        tokio::task::yield_now().await;
+        assert_eq!(others.load(Ordering::SeqCst), 0, "without the other kind");
+        assert!(guard.is_held());
+        let after = own.fetch_sub(1, Ordering::SeqCst);
+        assert!(after == 1 || !K::ALONE, "alone");
+        guard.release().await.unwrap();
+    }
+}
+
+async fn none_has_it_beside_another<K: Kind>() {
     let database = TestDatabase::new().await;
     let clients = [database.client().await, database.client().await];
-    let inside = Arc::new(AtomicU32::new(0));
-    let tasks = (0..16).map(|number| {
-        let (client, inside) = (clients[number % 2].clone(), Arc::clone(&inside));
-        tokio::spawn(async move {
-            for _ in 0..3 {
-                let guard = K::take(&client, "n").await.unwrap();
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "alone");
-                tokio::task::yield_now().await;
-                assert!(guard.is_held());
-                assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "alone");
-                guard.release().await.unwrap();
-            }
-        })
-    });
-    for task in join_all(tasks).await {
+    let inside: [Arc<AtomicU32>; 2] = Default::default();
+    let [own, others] = inside.clone();
+    let mut tasks = JoinSet::new();
+    for number in 0..16 {
+        let client = clients[number / 2 % 2].clone();
+        // Of what excludes itself nobody counts on the other side.
+        if number % 2 == 0 || is_its_own_against::<K>() {
+            tasks.spawn(comes_and_goes::<K>(client, inside.clone()));
+        } else {
+            let inside = [Arc::clone(&others), Arc::clone(&own)];
+            tasks.spawn(comes_and_goes::<K::Against>(client, inside));
+        }
+    }
+    while let Some(task) = tasks.join_next().await {
         task.unwrap();
     }
     database.remove().await;
+}
+
+fn is_its_own_against<K: Kind>() -> bool {
+    TypeId::of::<K>() == TypeId::of::<K::Against>()
 }
 
 async fn who_waits_has_it_next<K: Kind>() {
@@ -168,7 +189,7 @@ async fn who_waits_has_it_next<K: Kind>() {
     let (one, other) = (database.client().await, database.client().await);
     for waits in [one.clone(), other] {
         let guard = K::take(&one, "n").await.unwrap();
-        let waiting = tokio::spawn(async move { K::take(&waits, "n").await });
+        let waiting = tokio::spawn(async move { K::Against::take(&waits, "n").await });
         tokio::time::sleep(MOMENT).await;
         assert!(!waiting.is_finished(), "it is held");
         let token = guard.token();
@@ -185,11 +206,13 @@ async fn a_wait_that_is_dropped_leaves_nothing<K: Kind>() {
     let (one, other) = (database.client().await, database.client().await);
     let guard = K::take(&one, "n").await.unwrap();
     for waits in [&one, &other] {
-        let waiting = tokio::time::timeout(MOMENT, K::take(waits, "n")).await;
+        let waiting = tokio::time::timeout(MOMENT, K::Against::take(waits, "n")).await;
         assert!(waiting.is_err(), "it is held");
     }
     guard.release().await.unwrap();
     for client in [&one, &other] {
+        let guard = K::Against::take(client, "n").await.unwrap();
+        guard.release().await.unwrap();
         K::take(client, "n").await.unwrap().release().await.unwrap();
     }
     database.remove().await;
@@ -236,36 +259,42 @@ async fn an_attempt_takes_what_is_free<K: Tries>() {
     database.remove().await;
 }
 
-async fn an_attempt_at_what_is_held_is_in_vain<K: Tries>() {
+async fn an_attempt_at_what_is_held_is_in_vain<K: Tries<Against: Tries>>() {
     let database = TestDatabase::new().await;
     let (one, other) = (database.client().await, database.client().await);
     let guard = K::take(&one, "n").await.unwrap();
     for client in [&one, &other] {
-        assert!(K::try_take(client, "n").await.unwrap().is_none());
+        let attempt = K::Against::try_take(client, "n").await;
+        assert!(attempt.unwrap().is_none());
     }
     assert!(guard.is_held());
     guard.release().await.unwrap();
     database.remove().await;
 }
 
-async fn of_many_attempts_one_has_it<K: Tries>() {
+async fn of_many_attempts_none_stands_beside_another<K: Tries<Against: Tries>>() {
     let database = TestDatabase::new().await;
     let clients = [database.client().await, database.client().await];
-    let attempts = (0..20).map(|number| K::try_take(&clients[number % 2], "n"));
-    let guards = join_all(attempts).await;
+    let attempts = (0..10).map(|number| K::try_take(&clients[number % 2], "n"));
+    let against = (0..10).map(|number| K::Against::try_take(&clients[number % 2], "n"));
+    let (guards, against) = tokio::join!(join_all(attempts), join_all(against));
     let guards: Vec<K::Guard> = guards.into_iter().filter_map(Result::unwrap).collect();
-    assert_eq!(guards.len(), 1);
+    let against: Vec<_> = against.into_iter().filter_map(Result::unwrap).collect();
+    assert!(guards.is_empty() || against.is_empty());
+    assert!(!guards.is_empty() || !against.is_empty(), "somebody has it");
+    assert!(guards.len() <= 1 || !K::ALONE);
+    assert!(against.len() <= 1 || !K::Against::ALONE);
     database.remove().await;
 }
 
-async fn a_wait_ends_when_it_says<K: WaitsFor>() {
+async fn a_wait_ends_when_it_says<K: WaitsFor<Against: WaitsFor>>() {
     let database = TestDatabase::new().await;
     let (one, other) = (database.client().await, database.client().await);
     let guard = K::take(&one, "n").await.unwrap();
     for client in [&one, &other] {
         for wait in [Duration::ZERO, 4 * MOMENT] {
             let start = Instant::now();
-            let error = K::take_within(client, "n", wait).await.err();
+            let error = K::Against::take_within(client, "n", wait).await.err();
             assert!(matches!(error, Some(Error::Timeout { .. })), "{error:?}");
             assert!(start.elapsed() >= wait);
         }
@@ -275,15 +304,16 @@ async fn a_wait_ends_when_it_says<K: WaitsFor>() {
     database.remove().await;
 }
 
-async fn who_waited_in_vain_asks_again<K: WaitsFor>() {
+async fn who_waited_in_vain_asks_again<K: WaitsFor<Against: WaitsFor>>() {
     let database = TestDatabase::new().await;
     let (one, other) = (database.client().await, database.client().await);
     for client in [&one, &other] {
         let guard = K::take(&one, "n").await.unwrap();
-        let error = K::take_within(client, "n", MOMENT).await.err();
+        let error = K::Against::take_within(client, "n", MOMENT).await.err();
         assert!(matches!(error, Some(Error::Timeout { .. })), "{error:?}");
         guard.release().await.unwrap();
-        K::take(client, "n").await.unwrap().release().await.unwrap();
+        let guard = K::Against::take(client, "n").await.unwrap();
+        guard.release().await.unwrap();
     }
     database.remove().await;
 }
@@ -298,14 +328,14 @@ async fn no_time_is_enough_for_what_is_free<K: WaitsFor>() {
     database.remove().await;
 }
 
-async fn a_wait_is_served_in_its_time<K: WaitsFor>() {
+async fn a_wait_is_served_in_its_time<K: WaitsFor<Against: WaitsFor>>() {
     let database = TestDatabase::new().await;
     let (one, other) = (database.client().await, database.client().await);
     for waits in [one.clone(), other] {
         let guard = K::take(&one, "n").await.unwrap();
         // More than any machine needs.
         let wait = Duration::from_secs(600);
-        let waiting = tokio::spawn(async move { K::take_within(&waits, "n", wait).await });
+        let waiting = tokio::spawn(async move { K::Against::take_within(&waits, "n", wait).await });
         tokio::time::sleep(MOMENT).await;
         guard.release().await.unwrap();
         waiting.await.unwrap().unwrap().release().await.unwrap();
@@ -327,7 +357,7 @@ macro_rules! every {
     ($($module:ident, $kind:ident;)+) => {
         $(mod $module {
             each!($kind: it_is_held_and_released a_dropped_guard_frees_it another_task_releases_it
-                many_names_are_held_at_once names_may_be_long a_name_is_only_itself one_at_a_time_has_it
+                many_names_are_held_at_once names_may_be_long a_name_is_only_itself none_has_it_beside_another
                 who_waits_has_it_next a_wait_that_is_dropped_leaves_nothing force_takes_it_away
                 a_closed_client_gives_it_back);
         })+
@@ -339,7 +369,7 @@ macro_rules! tried {
     ($($module:ident, $kind:ident;)+) => {
         $(mod $module {
             each!($kind: an_attempt_takes_what_is_free an_attempt_at_what_is_held_is_in_vain
-                of_many_attempts_one_has_it);
+                of_many_attempts_none_stands_beside_another);
         })+
     };
 }
@@ -354,7 +384,7 @@ macro_rules! waited_for {
     };
 }
 
-// A kind that is new (the exclusive side of shared locks, say) comes into each list whose traits it has.
+// A kind that is new comes into each list whose traits it has.
 every! {
     exclusive, Exclusive;
     owned, Owned;
@@ -363,6 +393,8 @@ every! {
     all_of_two, AllOfTwo;
     lead, Lead;
     slot, Slot;
+    shared, Shared;
+    beside_shared, BesideShared;
 }
 tried! {
     exclusive_tried, Exclusive;
@@ -371,6 +403,8 @@ tried! {
     all_of_one_tried, AllOfOne;
     all_of_two_tried, AllOfTwo;
     slot_tried, Slot;
+    shared_tried, Shared;
+    beside_shared_tried, BesideShared;
 }
 waited_for! {
     exclusive_waited_for, Exclusive;
@@ -378,4 +412,6 @@ waited_for! {
     one_permit_waited_for, OnePermit;
     all_of_one_waited_for, AllOfOne;
     all_of_two_waited_for, AllOfTwo;
+    shared_waited_for, Shared;
+    beside_shared_waited_for, BesideShared;
 }
