@@ -5,7 +5,8 @@ use std::time::Duration;
 use sqlx::Connection;
 use tag_lock::{Error, LockState};
 
-use crate::support::{TestDatabase, number, run};
+use crate::support::proxy::Proxy;
+use crate::support::{TestDatabase, connected, number, patient, run};
 use crate::{HOUR, shared};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,6 +121,40 @@ async fn a_downgrade_lets_others_read_and_nobody_write() {
     second.release().await.unwrap();
     let writer = other.lock("l").try_acquire().await.unwrap();
     writer.expect("nobody reads").release().await.unwrap();
+    database.remove().await;
+}
+
+/// A row more for each would slow down all who want the lock for themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn downgrades_leave_one_row() {
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    let client = connected(patient(&proxy.url(&database.url))).await;
+    for round in 0..5 {
+        let writer = client.lock("l").ttl(HOUR).acquire().await.unwrap();
+        let before = proxy.counters();
+        let reader = writer.downgrade().await.unwrap();
+        let packets = proxy.counters().since(&before).commits;
+        assert!(round == 0 || packets == 1, "{packets} packets");
+        reader.release().await.unwrap();
+    }
+    let mut connection = database.connection().await;
+    let rows = "SELECT COUNT(*) FROM t_tag_lock WHERE kind = 6";
+    assert_eq!(number(&mut connection, rows).await, 1);
+    database.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_joins_what_was_an_exclusive_hold_that_idles() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let idles = client.lock("l").ttl(HOUR).linger(HOUR);
+    let reader = idles.acquire().await.unwrap().downgrade().await.unwrap();
+    let joins = shared(&client, "l").acquire().await.unwrap();
+    assert_eq!(joins.fencing_token(), reader.fencing_token(), "one lease");
+    reader.release().await.unwrap();
+    assert!(joins.is_held());
+    joins.release().await.unwrap();
     database.remove().await;
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::Row;
 use tokio::sync::oneshot;
@@ -17,6 +18,7 @@ use crate::engine::outcome::Outcome;
 use crate::engine::request::{Reply, Request};
 use crate::engine::together::{Taken, Together};
 use crate::error::Error;
+use crate::lock::terms::Terms;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::sql::inspect;
@@ -189,8 +191,9 @@ impl Locks {
         }
         turn.disarm();
         self.keeper.remove(&lease);
-        let terms = lease.terms.clone();
-        let (key, share) = self.share(&name, rand::random(), &terms);
+        // Nobody has it shared now, so none is taken.
+        let slot = self.readers().free_slot(&name, self.client);
+        let (key, share) = self.share(&name, slot, &lease.terms);
         let token = share.token;
         let downgrade = Operation::Downgrade(Downgrade {
             token: lease.token,
@@ -230,7 +233,11 @@ impl Locks {
         let turn = match result {
             Ok(Taken::Granted(grants, sent)) => {
                 lease.note_release();
-                let terms = lease.terms.clone();
+                // A shared hold does not idle; so others join it who ask for one.
+                let terms = Terms {
+                    linger: Duration::ZERO,
+                    ..lease.terms.clone()
+                };
                 let shared = self.shared_lease(row, token, terms, &grants, sent);
                 let shared = shared.ok_or(Error::Closed)?;
                 Ok(self.has_shared(&shared))

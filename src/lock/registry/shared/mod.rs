@@ -46,6 +46,11 @@ impl AllReaders {
         Some(result)
     }
 
+    /// The slot for a hold that begins, and is not asked for here: one whose row is there already, as a rule. `base`: the first slot of a name.
+    pub(super) fn free_slot(&self, name: &Name, base: u32) -> u32 {
+        self.map.get(name).map_or(base, Readers::free_slot)
+    }
+
     /// Those to look at now, and when the next look is due.
     fn due(&self, now: Moment) -> (Vec<Name>, Option<Moment>) {
         let mut due = Vec::new();

@@ -146,7 +146,7 @@ impl Readers {
     }
 
     /// The first slot that is none of ours.
-    fn free_slot(&self) -> u32 {
+    pub(crate) fn free_slot(&self) -> u32 {
         let mut slot = self.base;
         while self.holds.iter().any(|hold| hold.lease.slot() == slot) {
             slot = slot.wrapping_add(1);
