@@ -10,6 +10,7 @@ use tag_lock::{Error, LeaseView, LockGuard, SharedGuard};
 use super::bank::{Ending, Failed, LIMIT, outcome_in_transaction};
 use super::holds::NEVER;
 use super::task::{Place, Task, outcome_of};
+use crate::bank::Transfer;
 use crate::history::{Event, Operation, Outcome};
 use crate::instant::{nanos, now};
 use crate::setup;
@@ -79,7 +80,17 @@ impl Task {
                     let place = self.shared_place(0..setup::SHARED_NAMES);
                     self.nested(&place).await;
                 }
-                (5..65, _) => {
+                (5..10, _) => {
+                    let place = self.shared_place(0..setup::SHARED_NAMES);
+                    self.write_under_all(&place).await;
+                }
+                (90.., Some(usable)) => {
+                    let place = self.shared_place(0..setup::SHARED_IN_TRANSACTIONS);
+                    if !self.transfer_in(usable, &place).await {
+                        connection = None;
+                    }
+                }
+                (10..65, _) => {
                     let place = self.shared_place(0..setup::SHARED_NAMES);
                     let Some(guard) = self.acquire_to_write(&place).await else {
                         continue;
@@ -116,6 +127,104 @@ impl Task {
             request = request.linger(LINGER);
         }
         self.acquire_by(place, request, PATIENCE).await
+    }
+
+    /// Takes the lock as one of several at once, which is the only one.
+    async fn write_under_all(&mut self, place: &Place) {
+        let ttl = self.setup.ttl();
+        let wait = self.up_to(PATIENCE);
+        let request = self.client.lock_all([&*place.name]).wait(wait).ttl(ttl);
+        let invoked = self.invoked(&place.name, Operation::Acquire);
+        let guard = match request.acquire().await {
+            Ok(guard) => guard,
+            Err(error) => {
+                let outcome = outcome_of(&error);
+                self.ended(&place.name, invoked, Event::NotGranted { outcome });
+                return;
+            }
+        };
+        let token = guard.fencing_token(&place.name).unwrap_or_default();
+        let ttl = nanos(ttl);
+        self.ended(&place.name, invoked, Event::Granted { token, ttl });
+        let pause = self.pause();
+        let lost = guard.cancellation_token();
+        let worked = tokio::select! {
+            biased;
+            () = lost.cancelled() => false,
+            worked = self.section(place, token, pause, || guard.is_held()) => worked,
+        };
+        let asked = now();
+        let is_held = worked && guard.is_held();
+        self.held(place, token, if is_held { asked } else { NEVER });
+        if let Some((invoked, outcome)) = self.end(guard.release()).await {
+            self.ended(&place.name, invoked, Event::Released { token, outcome });
+        }
+    }
+
+    /// One transaction that takes the lock, and moves an amount under it. Whether the connection can be used again.
+    async fn transfer_in(&mut self, connection: &mut MySqlConnection, place: &Place) -> bool {
+        let amount = self.random.random_range(-100..=100);
+        let pause = self.up_to(READING);
+        let task = &*self;
+        let invoked = task.invoked(&place.name, Operation::Acquire);
+        // The token, and since when it has it, which is when the transfer began.
+        let mut granted = None;
+        let mut outcome = Outcome::Failed;
+        let mut committing = NEVER;
+        let transaction = async {
+            let mut transaction = connection.begin().await?;
+            let lock = task.client.lock_in(&mut transaction, &place.name).await?;
+            let token = lock.fencing_token;
+            let begun = task.invoked(&place.name, Operation::Transfer { token, amount });
+            granted = Some((token, begun));
+            tokio::time::sleep(pause).await;
+            let transfer = Transfer {
+                name: place.name.to_string(),
+                worker: task.worker,
+                task: task.number,
+                invoked: begun,
+                token,
+                amount,
+            };
+            transfer.write(&mut transaction).await?;
+            // From here on it may be committed.
+            outcome = Outcome::Unknown;
+            committing = now();
+            transaction.commit().await?;
+            outcome = Outcome::Done;
+            Ok::<_, Failed>(())
+        };
+        let ended = tokio::time::timeout(PATIENCE, transaction).await;
+        let Some((token, begun)) = granted else {
+            let outcome = match &ended {
+                Ok(Err(Failed::Lock(error))) => outcome_of(error),
+                Ok(_) => Outcome::Failed,
+                Err(_) => Outcome::Unknown,
+            };
+            self.ended(&place.name, invoked, Event::NotGranted { outcome });
+            return false;
+        };
+        if let (Outcome::Failed, Ok(Err(error))) = (outcome, &ended) {
+            outcome = outcome_in_transaction(error);
+        }
+        if outcome == Outcome::Done {
+            let ttl = nanos(self.setup.ttl());
+            let event = Event::Granted { token, ttl };
+            self.ended_at(&place.name, (invoked, begun), event);
+            self.held(place, token, committing);
+        } else {
+            // What is rolled back leaves no trace: its token may be another one's.
+            let outcome = Outcome::Unknown;
+            self.ended(&place.name, invoked, Event::NotGranted { outcome });
+        }
+        let event = Event::Transfer {
+            token,
+            amount,
+            committing,
+            outcome,
+        };
+        self.ended(&place.name, begun, event);
+        matches!(ended, Ok(Ok(())))
     }
 
     /// Takes a shared hold in one of the ways in which one can.

@@ -182,13 +182,18 @@ impl Task {
 
     /// Writes that it ended just now.
     pub(super) fn ended(&self, name: &Arc<str>, invoked: u64, event: Event) {
+        self.ended_at(name, (invoked, now()), event);
+    }
+
+    /// Writes that it began and ended at these instants.
+    pub(super) fn ended_at(&self, name: &Arc<str>, (invoked, returned): (u64, u64), event: Event) {
         self.books.note(&event);
         written(self.books.log.ended(&Record {
             worker: self.worker,
             task: self.number,
             name: Arc::clone(name),
             invoked,
-            returned: now(),
+            returned,
             event,
         }));
     }
