@@ -92,11 +92,13 @@ impl RowState {
 
     /// Whether a shared hold could be granted: `waits` as in [`Self::admits`].
     pub(crate) fn admits_shared(&self, waits: bool) -> bool {
+        // A writer wishes it; one that has freed the lock takes it next.
+        let kept_out = self.count > self.at;
         if self.is_shared() {
             let turn = self.previous.saturating_add(micros(READERS_TURN));
-            self.drained_for() == 0 || turn > self.at
+            !kept_out || turn > self.at
         } else {
-            self.is_free() && (waits || !self.is_promised())
+            self.is_free() && !kept_out && (waits || !self.is_promised())
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use sqlx::Connection;
 use tag_lock::LockClient;
 use tokio::task::JoinSet;
 
@@ -36,6 +37,33 @@ async fn who_joins_costs_no_packet() {
     first.release().await.unwrap();
     let packets = proxy.counters().since(&before).commits;
     assert!(packets > 0, "the count counts");
+    database.remove().await;
+}
+
+/// Somebody who frees the lock to take it in a transaction of his is not forestalled by those who read.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_frees_a_door_takes_it_next() {
+    let database = TestDatabase::new().await;
+    let (one, other) = (database.client().await, database.client().await);
+    let mut connection = database.connection().await;
+    let mut kept_out = false;
+    // At once, or for a while nobody is kept out any more.
+    for _ in 0..200 {
+        let reader = shared(&one, "l").acquire().await.unwrap();
+        reader.release().await.unwrap();
+        let mut tx = connection.begin().await.unwrap();
+        let taken = other.try_lock_in(&mut tx, "l").await.unwrap();
+        assert!(taken.is_some(), "nobody reads any more");
+        tx.rollback().await.unwrap();
+        if shared(&one, "l").try_acquire().await.unwrap().is_none() {
+            kept_out = true;
+            break;
+        }
+    }
+    assert!(kept_out);
+    // For a moment: he did not take it.
+    let reader = shared(&one, "l").acquire().await.unwrap();
+    reader.release().await.unwrap();
     database.remove().await;
 }
 

@@ -178,7 +178,8 @@ impl Verb {
             Self::Open => Open::assignments(),
             Self::Downgrade => Downgrade::assignments(),
             Self::Share => Share::assignments(),
-            Self::Close | Self::ForceClose => Close::assignments(),
+            Self::Close => Close::assignments(false),
+            Self::ForceClose => Close::assignments(true),
             Self::Drain => Drain::assignments(),
         }
     }

@@ -14,7 +14,7 @@ use crate::sql::outcome::{Outcome, Verdict};
 use crate::sql::reply::{ACTIVE, RowState, SHARED};
 use crate::sql::row::{FREE, HELD};
 use crate::sql::shut;
-use crate::timing::READERS_TURN;
+use crate::timing::{GIVE_WAY, READERS_TURN};
 use crate::token::Token;
 
 /// Above all tokens of the door and of the shared row; both become it.
@@ -33,14 +33,15 @@ impl Open {
             .number(Column::GivesWay, u8::from(self.gives_way))
     }
 
-    /// Held shared, and no writer wishes that nobody enters, or this is the readers' turn; or free.
+    /// Held shared, and no writer wishes that nobody enters, or this is the readers' turn; or free, and not [freed](Close) just now for a writer.
     pub(super) fn condition() -> String {
         let unwanted = Acquire::unwanted();
         let turn = READERS_TURN.as_micros();
-        let enters = if mutant::on(Mutant::WishUnheard) {
-            String::new()
+        let (enters, opens) = if mutant::on(Mutant::WishUnheard) {
+            (String::new(), "")
         } else {
-            format!(" AND (t.count<={{micros}} OR t.previous>{{micros}}-{turn})")
+            let enters = format!(" AND (t.count<={{micros}} OR t.previous>{{micros}}-{turn})");
+            (enters, " AND t.count<={micros}")
         };
         let held = if mutant::on(Mutant::DoorOpensHeld) {
             " OR t.status=1"
@@ -49,7 +50,7 @@ impl Open {
         };
         format!(
             "{{micros}}<=v.not_after AND (t.status={SHARED}{enters} \
-             OR ({FREE}) AND ({unwanted}){held})"
+             OR ({FREE}) AND ({unwanted}){opens}{held})"
         )
     }
 
@@ -209,9 +210,11 @@ impl Close {
         format!("t.status={SHARED} AND {all}")
     }
 
-    pub(super) fn assignments() -> Assignments {
+    /// Who frees it takes it next, by another packet or in a transaction: until then nobody is to read.
+    pub(super) fn assignments(forced: bool) -> Assignments {
+        let for_a_writer = || format!("{{micros}}+{}", GIVE_WAY.as_micros());
         vec![
-            ("count", "0".into()),
+            ("count", if forced { "0".into() } else { for_a_writer() }),
             ("deadline", "{at}".into()),
             ("status", "0".into()),
         ]

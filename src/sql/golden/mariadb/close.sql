@@ -64,7 +64,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   WHERE 1
   AND (LENGTH(@tag_lock_granted)=? OR FIND_IN_SET(?,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
-    t_tag_lock.count=0,
+    t_tag_lock.count=@tag_lock_micros+150000,
     t_tag_lock.deadline=@tag_lock_now,
     t_tag_lock.status=0';
 
