@@ -125,31 +125,54 @@ async fn no_addition_is_lost_to_a_deletion() {
     database.remove().await;
 }
 
+/// Whether it was set before or not: whoever deletes waits for the transaction that may set it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_addition_in_an_open_transaction_is_deleted_with_the_rest() {
     let database = TestDatabase::new().await;
     let client = database.client().await;
-    let n = client.counter("n");
-    n.set(10).await.unwrap();
     let mut connection = database.connection().await;
-    let mut transaction = connection.begin().await.unwrap();
-    assert_eq!(n.add_in(&mut transaction, 5).await.unwrap(), 15);
-    let deletes = tokio::spawn({
-        let n = n.clone();
-        async move { n.delete().await }
-    });
-    // Others go on meanwhile.
-    assert_eq!(client.counter("m").add(1).await.unwrap(), 1);
-    assert!(!deletes.is_finished(), "the transaction is open");
-    transaction.commit().await.unwrap();
-    assert_eq!(deletes.await.unwrap().unwrap(), Some(15));
-    assert_eq!(n.get_if_set().await.unwrap(), None);
-    // The row is still there for transactions. What is not set yet is not waited for.
-    let mut transaction = connection.begin().await.unwrap();
-    assert_eq!(n.add_in(&mut transaction, 4).await.unwrap(), 4);
-    assert_eq!(n.delete().await.unwrap(), None);
-    transaction.commit().await.unwrap();
-    assert_eq!(n.get_if_set().await.unwrap(), Some(4));
+    for (name, before) in [("set", Some(10)), ("unset", None), ("deleted", None)] {
+        let n = client.counter(name);
+        if let Some(before) = before {
+            n.set(before).await.unwrap();
+        }
+        if name == "deleted" {
+            n.set(3).await.unwrap();
+            assert_eq!(n.delete().await.unwrap(), Some(3));
+        }
+        for ends in ["rollback", "commit"] {
+            let mut transaction = connection.begin().await.unwrap();
+            let sum = before.unwrap_or_default() + 5;
+            assert_eq!(n.add_in(&mut transaction, 5).await.unwrap(), sum);
+            let deletes = tokio::spawn({
+                let n = n.clone();
+                async move { n.delete().await.unwrap() }
+            });
+            // Others go on meanwhile: it has been passed over again and again by then.
+            for _ in 0..50 {
+                client.counter("m").add(1).await.unwrap();
+            }
+            assert!(!deletes.is_finished(), "{name}, {ends}");
+            let left = if ends == "commit" {
+                transaction.commit().await.unwrap();
+                Some(sum)
+            } else {
+                transaction.rollback().await.unwrap();
+                before
+            };
+            assert_eq!(deletes.await.unwrap(), left, "{name}, {ends}");
+            assert_eq!(n.get_if_set().await.unwrap(), None);
+            if let Some(before) = before {
+                n.set(before).await.unwrap();
+            }
+        }
+        n.delete().await.unwrap();
+        // The row is still there for transactions.
+        let mut transaction = connection.begin().await.unwrap();
+        assert_eq!(n.add_in(&mut transaction, 4).await.unwrap(), 4);
+        transaction.commit().await.unwrap();
+        assert_eq!(n.get_if_set().await.unwrap(), Some(4));
+    }
     database.remove().await;
 }
 

@@ -108,25 +108,31 @@ fn state() -> impl Strategy<Value = RowState> {
         any::<i64>(),
     );
     (
-        (any::<i64>(), any::<bool>()),
+        (any::<i64>(), any::<bool>(), prop::bool::weighted(0.25)),
         0_u8..5,
         any::<bool>(),
         numbers,
     )
-        .prop_map(
-            |((at, granted), status, mine, (fence, remaining, previous, count, wanted))| RowState {
+        .prop_map(|((at, granted, unset), status, mine, numbers)| {
+            let (fence, remaining, previous, count, wanted) = numbers;
+            RowState {
                 at,
                 granted,
                 status,
                 mine,
                 fence,
-                remaining,
+                // Of a counter that was never set, the deadline is what a row is created with.
+                remaining: if unset {
+                    at.saturating_neg()
+                } else {
+                    remaining
+                },
                 previous,
                 count,
                 wanted,
                 client: 0,
-            },
-        )
+            }
+        })
 }
 
 /// One of few rows, some of which are an id with its counter.

@@ -194,7 +194,11 @@ fn seen_locked(case: Case<'_>) -> Next {
         (_, None) if case.operation.creates() => return Next::FindStripe,
         _ => {}
     }
-    let verdict = case.operation.judge(case.row);
+    let verdict = match (case.operation.judge(case.row), case.row) {
+        // A transaction that has it locked may be about to set it.
+        (Verdict::Final(Outcome::NotSet), Some(_)) => Verdict::Busy,
+        (verdict, _) => verdict,
+    };
     let open = verdict.is_open();
     if open && case.tries < most_tries(case.operation, case.stage) && case.row.is_some() {
         return Next::Retry;

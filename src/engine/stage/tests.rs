@@ -78,6 +78,12 @@ fn once() -> Operation {
     })
 }
 
+fn delete() -> Operation {
+    Operation::Delete(Delete {
+        token: Token::random(),
+    })
+}
+
 fn operations() -> Vec<Operation> {
     vec![
         acquire(false),
@@ -99,9 +105,7 @@ fn operations() -> Vec<Operation> {
             value: 1,
             window: 0,
         }),
-        Operation::Delete(Delete {
-            token: Token::random(),
-        }),
+        delete(),
     ]
 }
 
@@ -122,7 +126,8 @@ const ROW: RowState = RowState {
 fn rows() -> Vec<Option<RowState>> {
     let mut rows = vec![None];
     for status in [FREE, ACTIVE, KEPT] {
-        for remaining in [-5, 5] {
+        // The second one is a counter's that was never set: its deadline is what a row is created with.
+        for remaining in [-5, 0, 5] {
             for (mine, granted) in [(false, false), (true, false), (true, true), (false, true)] {
                 for (fence, wanted) in [(1, 0), (2, 0), (1, 9)] {
                     rows.push(Some(RowState {
@@ -250,6 +255,16 @@ fn a_look_and_a_search_follow_what_they_can_explain() {
     });
 }
 
+/// A row that somebody has locked does not say that its counter stays unset.
+#[test]
+fn nobody_is_told_that_a_locked_counter_was_never_set() {
+    cases(|case, next| {
+        if next == Next::Answer(Outcome::NotSet) {
+            assert!(case.how != How::Look || case.row.is_none(), "{case:?}");
+        }
+    });
+}
+
 /// The way of a request that never has its row.
 fn way(operation: &Operation, seen: Option<RowState>) -> (Vec<Stage>, Next) {
     let mut stage = Stage::Try;
@@ -297,11 +312,21 @@ fn a_request_whose_row_is_locked_comes_to_its_row_in_the_end() {
     assert_eq!(stages, all[..3]);
     assert_eq!(end, Next::Answer(Outcome::Held(ROW)));
     let mine = Some(RowState { mine: true, ..ROW });
-    let (stages, _) = way(&release(true), mine);
-    assert_eq!(
-        stages[..4],
-        [Stage::Try, Stage::Try, Stage::Try, Stage::Row]
-    );
+    let unset = Some(RowState {
+        remaining: 0,
+        ..ROW
+    });
+    for (operation, seen) in [
+        (release(true), mine),
+        (delete(), unset),
+        (delete(), Some(ROW)),
+    ] {
+        assert_eq!(
+            way(&operation, seen).0[..4],
+            [Stage::Try, Stage::Try, Stage::Try, Stage::Row]
+        );
+    }
+    assert_eq!(way(&delete(), None).1, Next::Answer(Outcome::NotSet));
     let (stages, end) = way(&renew(), mine);
     let (tried, stood) = stages.split_at(1 + usize::from(TRIES_BEFORE_THE_LINE));
     assert!(tried.iter().all(|stage| *stage == Stage::Try));
