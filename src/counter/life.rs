@@ -12,6 +12,8 @@ impl Counter {
     /// sold out. Each change sets it, an addition of 0 too; one that was refused does not. A counter whose [window](Self::window) has ended counts
     /// as set, to 0, until a [purge](crate::LockClient::purge) takes its row.
     ///
+    /// A counter whose [window](Self::window) has ended is `Some(0)`, until a [purge](crate::LockClient::purge) takes its row: then it is `None`.
+    ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
     /// match locks.counter("prize:2026").get_if_set().await? {
@@ -36,11 +38,14 @@ impl Counter {
         Ok(row.filter(|row| !row.is_unset()).map(|row| row.value()))
     }
 
-    /// Sets the value if the counter was never set, or was [deleted](Self::delete). Whether it did: of many who call it at once at most one is told
-    /// `true`, and no addition that came before is lost. Nobody is told `true` if it was set by a call that did not hear its answer: one that failed
-    /// with [`Error::OutcomeUnknown`], or whose future was dropped.
+    /// Sets the value if the counter was never set, or was [deleted](Self::delete). `true`: this call has set it. `false`: it was set, and nothing
+    /// was changed, so no addition that came before is lost.
     ///
-    /// A counter with a [window](Self::window) that has ended counts as set until a [purge](crate::LockClient::purge) takes its row.
+    /// Of many who call it at most one is told `true`, until the counter is deleted. Nobody is if the one that has set it gets no answer: its future was
+    /// dropped, its process died, or it was told [`Error::OutcomeUnknown`]. So `false` says that there is a value, not that anybody was told
+    /// `true`: do not let work that must be done depend on that answer alone.
+    ///
+    /// A counter with a [window](Self::window) that has ended counts as set until it is deleted, or a [purge](crate::LockClient::purge) takes its row.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
@@ -54,11 +59,11 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set).
+    /// As [`set`](Self::set). After [`Error::OutcomeUnknown`] the value may have been set: a repeat is then told `false`.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not take the change back.
+    /// Dropping the future does not take the change back: the value is set once or not at all, and nobody is told.
     pub async fn init(&self, value: i64) -> Result<bool, Error> {
         let init = Operation::Init(Init {
             token: Token::random(),
@@ -76,12 +81,13 @@ impl Counter {
     /// [listed](crate::LockClient::list_counters) any more, and [`init`](Self::init) can set it anew.
     ///
     /// Additions that come at the same time are not lost: each counts either before the deletion, and is in the value that this gives, or behind it,
-    /// and sets the counter anew, beginning at 0. So of many who delete at once one is told the value; or nobody, if the call that deleted it failed
-    /// with [`Error::OutcomeUnknown`], or its future was dropped. The ids of [`add_once`](Self::add_once) are not deleted: a repeat of one that was
-    /// carried out before still changes nothing, and gives the value that the first one gave.
+    /// and sets the counter anew, beginning at 0. The ids of [`add_once`](Self::add_once) are not deleted: a repeat of one that was carried out
+    /// before still changes nothing, and gives the value that the first one gave. An addition in a transaction that is open is waited
+    /// for, whether the counter was set before or not.
     ///
-    /// If a transaction that is open has changed the counter, the deletion waits for its end; but a counter that was not set before that
-    /// transaction is not set yet: then this gives `None` at once, and what the transaction added counts.
+    /// Of many who call it at most one is given a value, until the counter is set again. If that one gets no answer (its future was dropped, its
+    /// process died, or it was told [`Error::OutcomeUnknown`]), the counter is deleted, and nobody is told its value: a repeat is given `None`. A value
+    /// that must not get lost so is taken away by [`add_within_in`](Self::add_within_in), in the transaction that writes down what became of it.
     ///
     /// The row remains, as one that was never used, until a [purge](crate::LockClient::purge) takes it.
     ///
@@ -96,11 +102,11 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set).
+    /// As [`set`](Self::set). After [`Error::OutcomeUnknown`] it may be deleted.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not take the deletion back.
+    /// Dropping the future does not take the deletion back: the counter is deleted once or not at all, and nobody is told its value.
     pub async fn delete(&self) -> Result<Option<i64>, Error> {
         let delete = Operation::Delete(Delete {
             token: Token::random(),
