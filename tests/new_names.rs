@@ -1,4 +1,4 @@
-//! A lock for each order: names that nobody has used before.
+//! A lock, or a counter, for each order: names that nobody has used before.
 
 #![allow(
     clippy::unwrap_used,
@@ -47,5 +47,32 @@ async fn a_client_that_keeps_meeting_new_names_creates_them_at_once() {
     let other = database.client().await;
     take(&database, &other, "customer").await;
     assert_eq!(take(&database, &client, "customer").await, NAMES);
+    database.remove().await;
+}
+
+/// The same of counters, however they begin.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_keeps_beginning_counters_creates_them_at_once() {
+    let database = TestDatabase::new().await;
+    for first in ["init", "set"] {
+        let client = database.client().await;
+        for round in 0..2 {
+            let before = batches(&database).await;
+            for number in 0..NAMES {
+                let counter = client.counter(&format!("{first}:{round}:{number}"));
+                if first == "init" {
+                    assert!(counter.init(number).await.unwrap());
+                } else {
+                    assert_eq!(counter.set(number).await.unwrap(), 0);
+                }
+            }
+            let sent = batches(&database).await - before;
+            if round == 0 {
+                assert!(sent > NAMES, "{first}: it had to find out");
+            } else {
+                assert_eq!(sent, NAMES, "{first}: one packet each");
+            }
+        }
+    }
     database.remove().await;
 }

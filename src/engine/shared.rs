@@ -180,7 +180,7 @@ impl Shared {
             return;
         };
         let is_new = row.is_new(server_now);
-        // Of the others it does not say what it was before.
+        // Of the others it does not say whether their names are new.
         if matches!(
             group.operation,
             Operation::Acquire(_) | Operation::Count(_) | Operation::Init(_)

@@ -46,8 +46,8 @@ pub(crate) struct RowState {
 }
 
 impl RowState {
-    /// Whether nothing was done to this row since it was created, or since its counter was deleted, seen at `server_now`: its deadline is what a
-    /// row is created with.
+    /// Whether its deadline, seen at `server_now`, is what a row is created with: as a rule its packet has created it. A counter that was deleted is
+    /// taken for new as well.
     pub(crate) fn is_new(&self, server_now: i64) -> bool {
         self.remaining == -server_now
     }
