@@ -31,8 +31,9 @@ pub(crate) struct Doomed {
 /// A page of rows behind `(name, kind, slot)`, whether they may go or not: name, kind, fence, whether
 /// it may go (1), or is a door that was held shared, which may go when it is [freed](close) (2); and the slot.
 ///
-/// A lock may go when it is free, the slot of a job when nobody is at it, done or not, an operation's id when its retention has ended, a counter when its window has, or when it is not set: it is 0 then, with its row or
-/// without. Each when nothing changed it for `age` microseconds. Other counters never go: they are data.
+/// A lock may go when it is free, the slot of a job when nobody is at it, done or not, an operation's id when its retention has ended, a counter
+/// when its deadline has passed: it was never set, was deleted, or its window has ended. Its value is 0 then, with its row or without; but one whose
+/// window has ended was set as long as it had its row. Each when nothing changed it for `age` microseconds. Other counters never go: they are data.
 pub(crate) fn page(after: Option<&(String, u8, u32)>, age: i64, limit: u32) -> String {
     let mut sql = format!(
         "SELECT lock_name,kind,fence,IF(kind=1 AND status={SHARED},2,\
