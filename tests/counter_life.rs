@@ -176,16 +176,23 @@ async fn an_addition_in_an_open_transaction_is_deleted_with_the_rest() {
     database.remove().await;
 }
 
-/// Each way to lose a reply: the caller does not notice, and neither happens twice.
+/// Each way to lose a reply, of a name that is new and of one that is there: the caller does not notice, and neither happens twice.
 #[tokio::test]
 async fn a_lost_reply_is_healed() {
     let database = TestDatabase::new().await;
     let proxy = Proxy::before(&database.url).await.expect("a proxy");
     let client = connected(patient(&proxy.url(&database.url))).await;
-    let n = client.counter("n");
-    n.set(0).await.unwrap();
-    n.delete().await.unwrap();
-    for fault in [
+    // Whoever keeps meeting new names creates their rows with the first packet.
+    for number in 0..20 {
+        assert!(
+            client
+                .counter(&format!("new:{number}"))
+                .init(0)
+                .await
+                .unwrap()
+        );
+    }
+    for (value, fault) in (7..).zip([
         Fault::CutAfter(Upstream::Forwarded),
         Fault::CutAfter(Upstream::FirstByte),
         Fault::CutAfter(Upstream::Replied),
@@ -193,14 +200,16 @@ async fn a_lost_reply_is_healed() {
         Fault::CutBefore,
         Fault::Truncate,
         Fault::Reset,
-    ] {
+    ]) {
+        let n = client.counter(&format!("n:{value}"));
         let struck = proxy.counters().all_faults();
         proxy.on_command(once(is_batch, fault.clone()));
-        assert!(n.init(7).await.unwrap(), "{fault:?}");
+        assert!(n.init(value).await.unwrap(), "{fault:?}");
+        assert_eq!(n.get_if_set().await.unwrap(), Some(value), "{fault:?}");
         proxy.on_command(once(is_batch, fault.clone()));
-        assert!(!n.init(8).await.unwrap(), "{fault:?}");
+        assert!(!n.init(-value).await.unwrap(), "{fault:?}");
         proxy.on_command(once(is_batch, fault.clone()));
-        assert_eq!(n.delete().await.unwrap(), Some(7), "{fault:?}");
+        assert_eq!(n.delete().await.unwrap(), Some(value), "{fault:?}");
         proxy.on_command(once(is_batch, fault.clone()));
         assert_eq!(n.delete().await.unwrap(), None, "{fault:?}");
         assert_eq!(proxy.counters().all_faults(), struck + 4, "{fault:?}");

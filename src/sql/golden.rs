@@ -192,8 +192,24 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         token: Token::of_text("change"),
     };
     let prize = || RowKey::counter(name("prize"));
+    let of = |key: &str, row: RowOperation| RowOperation {
+        key: RowKey::counter(name(key)),
+        ..row
+    };
+    let windowed = Init {
+        window: 3_600_000_000,
+        value: i64::MIN,
+        ..init.clone()
+    };
     let init = row(prize(), Operation::Init(init));
     let delete = row(prize(), Operation::Delete(delete));
+    let several_counters = vec![
+        of("prize:1", init.clone()),
+        of("prize:2", row(prize(), Operation::Init(windowed))),
+        of("prize:3", delete.clone()),
+        of("prize:4", count(add)),
+        of("prize:5", count(Change::Set { value: 10 })),
+    ];
     let several = vec![
         lock("job:1", acquire(None)),
         lock("job:2", acquire(None)),
@@ -266,6 +282,7 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
             },
         ),
         ("several", Mode::Skip, several),
+        ("several-counters", Mode::Skip, several_counters),
         ("together", Mode::Together, together),
         ("together-new-names", Mode::Together, together_new),
         ("several-together", Mode::Together, several_together),

@@ -35,14 +35,24 @@ async fn a_lane_without_its_row_doubles_nothing() {
     database.remove().await;
 }
 
-/// Nobody knows whether a batch ran whose lane's row was deleted, also when the settlement is asked twice.
+/// Nobody knows whether a batch ran whose lane's row was deleted, also when the settlement is asked twice. It ran, and others went on from
+/// there: it must not undo what they did.
 #[tokio::test]
 async fn a_batch_without_a_proof_is_not_run_again() {
+    for change in ["add", "init", "delete"] {
+        without_a_proof(change).await;
+    }
+}
+
+async fn without_a_proof(change: &'static str) {
     let database = TestDatabase::new().await;
     let proxy = Proxy::before(&database.url).await.unwrap();
     let client = connected(patient(&proxy.url(&database.url))).await;
     let counter = client.counter("a");
     assert_eq!(counter.add(1).await.unwrap(), 1);
+    if change == "init" {
+        assert_eq!(counter.delete().await.unwrap(), Some(1));
+    }
     let contains = |command: &Command, text: &[u8]| {
         let sql = command.sql().unwrap_or_default();
         sql.windows(text.len()).any(|part| part == text)
@@ -64,23 +74,41 @@ async fn a_batch_without_a_proof_is_not_run_again() {
             }
         }
     });
-    let adding = tokio::spawn({
-        let client = client.clone();
-        async move { client.counter("a").add(1).await }
+    let changing = tokio::spawn({
+        let counter = counter.clone();
+        async move {
+            match change {
+                "init" => counter.init(5).await.map(|_| ()),
+                "delete" => counter.delete().await.map(|_| ()),
+                _ => counter.add(1).await.map(|_| ()),
+            }
+        }
     });
     let mut connection = database.connection().await;
     while proxy.counters().faults(FaultKind::CutBefore) == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    let others = database.client().await.counter("a");
+    let left = match change {
+        "init" => {
+            assert_eq!(others.delete().await.unwrap(), Some(5));
+            None
+        }
+        "delete" => {
+            assert!(others.init(9).await.unwrap());
+            Some(9)
+        }
+        _ => Some(others.add(1).await.unwrap()),
+    };
     run(&mut connection, "DELETE FROM t_tag_lock_lane").await;
     deleted.store(true, SeqCst);
-    let added = adding.await.unwrap();
+    let changed = changing.await.unwrap();
     assert!(
-        matches!(added, Err(Error::OutcomeUnknown { .. })),
-        "{added:?}"
+        matches!(changed, Err(Error::OutcomeUnknown { .. })),
+        "{change}: {changed:?}"
     );
     assert!(fenced.load(SeqCst));
-    assert_eq!(counter.get().await.unwrap(), 2);
+    assert_eq!(counter.get_if_set().await.unwrap(), left, "{change}");
     database.remove().await;
 }
 
