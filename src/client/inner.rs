@@ -110,7 +110,8 @@ impl Inner {
         limit: u32,
     ) -> Result<Vec<CounterInfo>, Error> {
         let mut found = Vec::new();
-        if prefix.chars().count() > MAX_CHARS {
+        // No name is so long; nor should it have to fit into a packet.
+        if prefix.chars().nth(MAX_CHARS).is_some() {
             return Ok(found);
         }
         let mut after = after.map(str::to_owned);

@@ -298,8 +298,8 @@ impl LockClient {
     }
 
     /// The counters that were set and whose names begin with `prefix` (empty: all), in the server's order of their names, `limit` at a
-    /// time; give the last name of a page as `after` of the next one. A [deleted](Counter::delete) counter is not one of them;
-    /// one whose [window](Counter::window) has ended is, with 0, until a [purge](Self::purge) takes its row.
+    /// time; give the last name of a page as `after` of the next one. A page of fewer than `limit` is the last one. A [deleted](Counter::delete)
+    /// counter is not one of them. One whose [window](Counter::window) has ended is, with the value 0, until a [purge](Self::purge) takes its row.
     ///
     /// It reads the rows of all names that begin so, as [`list`](Self::list) does.
     ///
@@ -314,7 +314,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As the server gives cause for. A prefix of more than 255 characters is none of any counter.
+    /// As the server gives cause for. With a prefix of more than 255 characters, which no name has, it is an empty list.
     ///
     /// # Cancel safety
     ///
