@@ -127,10 +127,14 @@ async fn carry_out<'a>(
         ),
         OneCounter::Init { counter, value } => {
             let handle = handle(client, counter, None);
-            let answer = if handle.init(*value).await? {
-                Answer::Value(*value)
-            } else {
-                Answer::Found(handle.get().await?)
+            let answer = loop {
+                if handle.init(*value).await? {
+                    break Answer::Value(*value);
+                }
+                // Unless somebody has deleted it since.
+                if let Some(found) = handle.get_if_set().await? {
+                    break Answer::Found(found);
+                }
             };
             (&counter.name, answer)
         }
@@ -147,10 +151,11 @@ async fn list(common: &Common, client: &LockClient, prefix: &str) -> Result<Code
     loop {
         let after = counters.last().map(|counter| counter.name.as_str());
         let page = client.list_counters(prefix, after, PAGE).await?;
-        if page.is_empty() {
+        let last = page.len() < PAGE as usize;
+        counters.extend(page);
+        if last {
             break;
         }
-        counters.extend(page);
     }
     if common.json {
         let document = counters.iter().map(|counter| {

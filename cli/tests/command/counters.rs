@@ -100,6 +100,7 @@ async fn counters_are_begun_listed_and_deleted() {
         (&["delete", "prize:1"], 3, ""),
         (&["init", "prize:1", "-3"], 0, "-3\n"),
         (&["init", "prize:1", "9"], 3, ""),
+        (&["get", "prize:1"], 0, "-3\n"),
         (&["init", "ticket", "0", "--window", "1h"], 0, "0\n"),
         (&["delete", "prize:1"], 0, "-3\n"),
         (&["get", "prize:1"], 0, "0\n"),
@@ -124,8 +125,63 @@ async fn counters_are_begun_listed_and_deleted() {
         table.starts_with("NAME") && table.contains("prize:1") && !table.contains("ticket"),
         "{table}"
     );
-    let (code, told) = document(&database, &["delete", "none"]);
-    assert_eq!((code, told), (3, json!({ "name": "none", "done": false })));
+    let refused = counter(&database, &["init", "prize:1", "9"]);
+    assert_eq!(
+        refused.err, "tag-lock: prize:1 is 5: nothing was changed\n",
+        "{refused:?}"
+    );
+    for (arguments, code, expected) in [
+        (
+            &["init", "prize:1", "9"][..],
+            3,
+            json!({ "name": "prize:1", "done": false, "found": 5 }),
+        ),
+        (
+            &["delete", "prize:1"],
+            0,
+            json!({ "name": "prize:1", "done": true, "previous": 5 }),
+        ),
+        (
+            &["delete", "prize:1"],
+            3,
+            json!({ "name": "prize:1", "done": false }),
+        ),
+        (
+            &["init", "prize:1", "9"],
+            0,
+            json!({ "name": "prize:1", "done": true, "value": 9 }),
+        ),
+    ] {
+        let told = document(&database, arguments);
+        assert_eq!(told, (code, expected), "{arguments:?}");
+    }
+    database.remove().await;
+}
+
+/// As many as fill the pages of a list, and one more.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_counters_are_listed() {
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    let digit = "(SELECT 0 d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 \
+                 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)";
+    let counters = format!(
+        "INSERT INTO t_tag_lock (lock_name, kind, status, count, deadline) \
+         SELECT CONCAT('n:', f.d, a.d, b.d, c.d), 2, 1, 4, '9999-12-31' \
+         FROM {digit} a, {digit} b, {digit} c, (SELECT 0 d UNION ALL SELECT 1) f"
+    );
+    crate::support::run(&mut connection, &counters).await;
+    let check = |prefix, number| {
+        let (code, all) = document(&database, &["list", prefix]);
+        let listed = all.as_array().unwrap().len();
+        assert_eq!((code, listed), (0, number), "{prefix:?}");
+    };
+    check("", 2_000);
+    check("n:0", 1_000);
+    check("n:1999", 1);
+    assert_eq!(counter(&database, &["init", "n:1xxx", "4"]).code, 0);
+    check("", 2_001);
+    check("n:1", 1_001);
     database.remove().await;
 }
 
