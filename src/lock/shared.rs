@@ -24,6 +24,10 @@ use crate::sql::inspect as query;
 /// a statement while no writer waits. When one waits, no shared hold begins any more, and the writer is next when those have ended that there are.
 /// After it, shared holds begin for 150 ms whatever writers wish, so that neither starves the other.
 ///
+/// Shared holds are not re-entrant. A task that holds the lock shared and asks for it again, or waits for a task that does, may wait for a writer
+/// that waits for it, and so for ever: pass the guard on, or give the request a [`wait`](Self::wait). So does a task that holds the lock either way and
+/// asks for it the other way.
+///
 /// A shared hold does not become an exclusive one: two that waited for each other's end would wait for ever. Release it, and acquire the
 /// lock; what was read may have changed between. The other way goes without a gap: [`LockGuard::downgrade`].
 ///
@@ -309,7 +313,9 @@ impl fmt::Debug for SharedGuard {
 }
 
 impl LockGuard {
-    /// Makes this hold a shared one, in one packet: nobody else holds the lock for itself between. Others may hold it shared from then on.
+    /// Makes this hold a shared one, in one packet: nobody else holds the lock for itself between. Others may hold it shared from then on. Tasks of this
+    /// process that ask with the same options join it, so it is none for transactions, as one that was asked for
+    /// [`apart`](SharedRequest::apart) is. A minimum and a maximum hold begin anew.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {

@@ -78,6 +78,9 @@ impl Locks {
         } else {
             locks.end_permit(lease, now, &mut actions)
         };
+        // The client is closed: others who have it together with this task keep it.
+        let joint = lease.parts.load(Ordering::Acquire) > 0;
+        let over = over.or(joint.then_some(TurnOver::Shared));
         // The client is closed, or it is the slot of a job. Whoever ends the lease releases it, once: an owner's levels are counted.
         if over.is_none() && lease.end() {
             actions.push(Action::Release {

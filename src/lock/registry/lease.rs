@@ -9,7 +9,7 @@
 //! with its clocks, or that the server's clock was stepped forward: there, only fencing tokens and
 //! verification inside a transaction protect, and they always do.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -69,6 +69,8 @@ pub(crate) struct Lease {
     turn: AtomicU64,
     /// The signal of the current turn. A turn that ended normally never fires.
     signal: Mutex<CancellationToken>,
+    /// How many tasks have it together, if they do.
+    pub(super) parts: AtomicUsize,
     lost: AtomicBool,
     ended: AtomicBool,
     /// A guard of it has reached its caller: from then on the minimum hold counts.
@@ -131,6 +133,7 @@ impl Lease {
             told_until: AtomicI64::new(until),
             turn: AtomicU64::new(first),
             signal: Mutex::default(),
+            parts: AtomicUsize::new(0),
             lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             reached: AtomicBool::new(false),

@@ -34,6 +34,9 @@ impl Part {
 impl Turn {
     /// The lease's current turn.
     pub(crate) fn current(lease: &Arc<Lease>) -> Self {
+        if lease.is_joint() {
+            lease.parts.fetch_add(1, Ordering::AcqRel);
+        }
         Self {
             lease: Arc::clone(lease),
             fence: lease.current_turn(),
@@ -60,6 +63,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(part) = &self.part {
             part.over.store(true, Ordering::Release);
+            self.lease.parts.fetch_sub(1, Ordering::AcqRel);
             part.hold.end();
         }
         if self.armed

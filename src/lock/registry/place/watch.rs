@@ -185,7 +185,9 @@ impl Watch {
             }
         }
         // The others know, and nobody's time is over soon.
-        let known = row.is_some_and(|row| !row.is_free() && row.is_wanted_by_standby());
+        // (At a door that is held shared a writer's wish is known for a second, and repeated by its looks.)
+        let known =
+            row.is_some_and(|row| !row.is_free() && !row.is_shared() && row.is_wanted_by_standby());
         self.seldom = self.stands_by && known && patient;
         let mut pause = self.pace.pause(self.rotation.is_next(), now);
         if let Some(distance) = self.far {

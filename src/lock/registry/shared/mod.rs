@@ -281,6 +281,15 @@ impl Locks {
         self.engine.runtime().spawn(async move {
             let seen = locks.engine.look(vec![RowKey::lock(lease.name.clone())]);
             let Ok(seen) = seen.await else { return };
+            // While its row runs, the door stays open, but for force.
+            let freed = |row: &RowState| {
+                let since = u64::try_from(row.previous).unwrap_or_default();
+                row.fence >= lease.fence && (!row.is_shared() || since >= lease.fence)
+            };
+            if seen.iter().flatten().any(freed) {
+                locks.lose(&lease);
+                return;
+            }
             let admits = |row: &Option<RowState>| row.is_none_or(|row| row.admits_shared(true));
             if !seen.first().is_none_or(admits) {
                 let name = lease.name.clone();
