@@ -2,7 +2,6 @@
 
 use super::{Kinds, PASSED_OVER, SLACK, record};
 use crate::history::{Committed, Event, FinalState, Log, Outcome, Record};
-use crate::oracle::shared::BESIDE_A_WRITER;
 use crate::oracle::{Case, Kind, Rules, judge};
 
 const TTL: u64 = 100_000_000;
@@ -204,11 +203,11 @@ fn not_granted(times: (u64, u64)) -> Record {
 
 #[test]
 fn a_writer_that_readers_keep_out_is_found() {
-    let bound = BESIDE_A_WRITER;
+    let bound = TTL + SLACK;
     // One reads, and then another one, all the time.
     let one_by_one = |last: u64| {
-        let begins = (0..last).step_by(10_000_000);
-        let reads = begins.map(|at| reads(2, (at + 1, at + 2), at + 2, at + 10_000_003));
+        let begins = (0..last).step_by(1_000_000);
+        let reads = begins.map(|at| reads(2, (at + 1, at + 2), at + 2, at + 1_000_003));
         reads.collect::<Vec<_>>().concat()
     };
     let waits = |to| vec![not_granted((10, to))];
@@ -219,7 +218,7 @@ fn a_writer_that_readers_keep_out_is_found() {
     // Another one writes in between: it is a matter of the writers, and each waits for that long.
     let between = writes((bound - 10, bound), bound, bound + 1);
     let mut readers = one_by_one(2 * bound);
-    readers.retain(|record| record.invoked < bound - 20_000_000 || record.invoked > bound + 1);
+    readers.retain(|record| record.invoked < bound - 2_000_000 || record.invoked > bound + 1);
     assert_eq!(kinds(&[readers, between, waits(2 * bound)]), []);
 }
 
