@@ -2,6 +2,7 @@
 
 use super::{Kinds, PASSED_OVER, SLACK, record};
 use crate::history::{Committed, Event, FinalState, Log, Outcome, Record};
+use crate::oracle::shared::BESIDE_A_WRITER;
 use crate::oracle::{Case, Kind, Rules, judge};
 
 const TTL: u64 = 100_000_000;
@@ -203,22 +204,23 @@ fn not_granted(times: (u64, u64)) -> Record {
 
 #[test]
 fn a_writer_that_readers_keep_out_is_found() {
-    let bound = TTL + SLACK;
+    let bound = BESIDE_A_WRITER;
     // One reads, and then another one, all the time.
     let one_by_one = |last: u64| {
-        let begins = (0..last).step_by(1_000_000);
-        let reads = begins.map(|at| reads(2, (at + 1, at + 2), at + 2, at + 1_000_003));
+        let begins = (0..last).step_by(10_000_000);
+        let reads = begins.map(|at| reads(2, (at + 1, at + 2), at + 2, at + 10_000_003));
         reads.collect::<Vec<_>>().concat()
     };
     let waits = |to| vec![not_granted((10, to))];
-    assert_eq!(kinds(&[one_by_one(bound), waits(2 * bound)]), []);
+    // Then nobody reads, and it is not yet late for it.
+    assert_eq!(kinds(&[one_by_one(bound), waits(bound + SLACK)]), []);
     let overtaken = [Kind::Overtaken];
     let found = kinds(&[one_by_one(2 * bound), waits(2 * bound)]);
     assert_eq!(found, overtaken);
     // Another one writes in between: it is a matter of the writers, and each waits for that long.
     let between = writes((bound - 10, bound), bound, bound + 1);
     let mut readers = one_by_one(2 * bound);
-    readers.retain(|record| record.invoked < bound - 2_000_000 || record.invoked > bound + 1);
+    readers.retain(|record| record.invoked < bound - 20_000_000 || record.invoked > bound + 1);
     assert_eq!(kinds(&[readers, between, waits(2 * bound)]), []);
 }
 
