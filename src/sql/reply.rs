@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use crate::clock::{from_micros, micros};
+use crate::mutant::{self, Mutant};
 use crate::timing::{GIVE_WAY, GIVE_WAY_TO_STANDBY, READERS_TURN, STANDBY, URGENT};
 
 /// The row is free, or does not count.
@@ -93,7 +94,7 @@ impl RowState {
     /// Whether a shared hold could be granted: `waits` as in [`Self::admits`].
     pub(crate) fn admits_shared(&self, waits: bool) -> bool {
         // A writer wishes it; one that has freed the lock takes it next.
-        let kept_out = self.count > self.at;
+        let kept_out = self.count > self.at && !mutant::on(Mutant::WishUnheard);
         if self.is_shared() {
             let turn = self.previous.saturating_add(micros(READERS_TURN));
             !kept_out || turn > self.at
