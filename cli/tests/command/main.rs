@@ -24,4 +24,6 @@ mod run_signals;
 mod secrets;
 mod tables;
 #[cfg(target_os = "linux")]
+mod terminal;
+#[cfg(target_os = "linux")]
 mod terminals;
