@@ -20,6 +20,8 @@ mod report;
 mod rig;
 mod run;
 mod run_ends;
+mod run_kinds;
+mod run_once;
 mod run_signals;
 mod secrets;
 mod tables;

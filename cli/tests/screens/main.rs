@@ -51,7 +51,7 @@ const LINES: u16 = 9;
 const SCENE: [&str; 5] = [
     "tag-lock run backup:orders --description 'nightly snapshot' -- sleep 600 &",
     "tag-lock run invoices --description 'invoices of November' -- sleep 600 &",
-    "tag-lock run prices -- ./import-prices &",
+    "tag-lock run prices --shared -- ./import-prices &",
     "tag-lock run report:daily --hold-at-least 1h -- true",
     "tag-lock run search-index -- sleep 600 &",
 ];

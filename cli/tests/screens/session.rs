@@ -23,8 +23,14 @@ const PROGRAMS: [(&str, &str); 4] = [
         "send-invoices",
         "echo \"invoices of ${TAG_LOCK_SLOT:-today} sent\"",
     ),
-    ("call-partner", "echo \"permit $TAG_LOCK_SLOT\""),
-    ("transfer", "echo 'the money is there'"),
+    (
+        "call-partner",
+        "echo \"a call under permit $TAG_LOCK_SLOT\"",
+    ),
+    (
+        "transfer",
+        "echo \"from $TAG_LOCK_NAME_1 to $TAG_LOCK_NAME_2\"",
+    ),
     ("import-prices", "exec sleep 600"),
 ];
 
