@@ -276,3 +276,21 @@ fn the_pictures_of_the_crates_pages_are_the_documents() {
         );
     }
 }
+
+#[test]
+fn each_feature_is_documented() {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let (_, features) = manifest.split_once("[features]\n").unwrap();
+    let features = features.lines().take_while(|line| !line.starts_with('['));
+    let names: Vec<&str> = features
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, _)| name)
+        .filter(|name| *name != "default")
+        .collect();
+    assert!(names.contains(&"metrics"), "{names:?}");
+    let page = Page::read(&std::fs::read_to_string(root().join("docs/operations.md")).unwrap());
+    let documented = page.cells.iter().filter(|(title, _)| title == "feature");
+    let documented: Vec<&str> = documented.map(|(_, name)| name.as_str()).collect();
+    assert_eq!(documented, names);
+}
