@@ -259,18 +259,38 @@ fn files_that_are_named_exist() {
     expect_none(faults);
 }
 
-/// The crate's own pages hold the README's picture: rustdoc takes no files along.
+/// The crate's own pages hold pictures of docs/ themselves: rustdoc takes no files along.
 #[test]
-fn the_picture_of_the_crates_pages_is_the_readmes() {
-    let picture = std::fs::read(root().join("docs/race-summary.svg")).unwrap();
-    let encoded = BASE64_STANDARD.encode(picture);
-    let definition = format!("[race]: data:image/svg+xml;base64,{encoded}\n");
-    let path = root().join("src/docs/race.md");
-    if std::env::var("TAG_LOCK_GOLDEN").is_ok_and(|value| value == "write") {
-        std::fs::write(&path, &definition).unwrap();
+fn the_pictures_of_the_crates_pages_are_the_documents() {
+    for (picture, name) in [("race-summary.svg", "race"), ("top.svg", "top")] {
+        let bytes = std::fs::read(root().join("docs").join(picture)).unwrap();
+        let encoded = BASE64_STANDARD.encode(bytes);
+        let definition = format!("[{name}]: data:image/svg+xml;base64,{encoded}\n");
+        let path = root().join("src/docs").join(name).with_extension("md");
+        if std::env::var("TAG_LOCK_GOLDEN").is_ok_and(|value| value == "write") {
+            std::fs::write(&path, &definition).unwrap();
+        }
+        assert!(
+            std::fs::read_to_string(&path).unwrap_or_default() == definition,
+            "docs/{picture} has changed: run TAG_LOCK_GOLDEN=write cargo test --test documents"
+        );
     }
-    assert!(
-        std::fs::read_to_string(&path).unwrap() == definition,
-        "docs/race-summary.svg has changed: run TAG_LOCK_GOLDEN=write cargo test --test documents"
-    );
+}
+
+#[test]
+fn each_feature_is_documented() {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let (_, features) = manifest.split_once("[features]\n").unwrap();
+    let features = features.lines().take_while(|line| !line.starts_with('['));
+    let names: Vec<&str> = features
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, _)| name)
+        .filter(|name| *name != "default")
+        .collect();
+    assert!(names.contains(&"metrics"), "{names:?}");
+    let page = Page::read(&std::fs::read_to_string(root().join("docs/operations.md")).unwrap());
+    let documented = page.cells.iter().filter(|(title, _)| title == "feature");
+    let documented: Vec<&str> = documented.map(|(_, name)| name.as_str()).collect();
+    assert_eq!(documented, names);
 }

@@ -104,6 +104,7 @@ const HELD: &str = "tag_lock_held";
 const WAITING: &str = "tag_lock_waiting";
 const REACHABLE: &str = "tag_lock_server_reachable";
 const WAITS: &str = "tag_lock_waits_total";
+const LOST: &str = "tag_lock_lost_total";
 const ACQUIRE: &str = "tag_lock_acquire_seconds";
 const HOLD: &str = "tag_lock_hold_seconds";
 const HANDOVER: &str = "tag_lock_handover_seconds";
@@ -120,6 +121,10 @@ async fn what_a_client_does_is_measured() {
     let database = TestDatabase::new().await;
     let proxy = Proxy::before(&database.url).await.unwrap();
     let client = connected(patient(&proxy.url(&database.url))).await;
+
+    // Counters are there before there is anything to count.
+    assert!(told.counters.lock().unwrap().contains_key(LOST));
+    assert_eq!(told.count(LOST), 0);
 
     // A free lock.
     let guard = client.lock("a").acquire().await.unwrap();
@@ -181,6 +186,7 @@ async fn what_a_client_does_is_measured() {
     let guard = guard.acquire().await.unwrap();
     assert_eq!(told.gauge(HELD), 1.0);
     guard.lost().await;
+    eventually("the loss is counted", async || told.count(LOST) == 1).await;
     eventually("the loss ends the hold", async || told.gauge(HELD) == 0.0).await;
     assert_eq!(told.times(HOLD).len(), 3);
     drop(guard);

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 /// What `--help` says about exit codes, and docs/cli.md at length.
@@ -20,7 +21,8 @@ Exit codes:
   that of COMMAND, or 128 + the number of the signal that ended COMMAND
   75   the lock was not had, COMMAND did not run (--conflict-exit-code)
   79   the lock was lost while COMMAND ran, and COMMAND was ended; or it had ended by itself, and the lock was not \
-held any more (--lost-exit-code)
+held any more, or the slot could not be recorded as done (--lost-exit-code)
+  0    also: the slot of --once was done before, COMMAND did not run (--done-exit-code)
   125  `run` itself failed: the server cannot be reached, say; COMMAND did not run
   126  COMMAND cannot be executed
   127  COMMAND was not found
@@ -35,6 +37,17 @@ pub(crate) struct Arguments {
     pub(crate) common: Common,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Arguments {
+    /// Reads the command line.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let arguments = Self::try_parse()?;
+        if let Command::Run(run) = &arguments.command {
+            run.check()?;
+        }
+        Ok(arguments)
+    }
 }
 
 /// What each command takes.
@@ -121,12 +134,26 @@ pub(crate) enum Command {
 }
 
 /// Runs COMMAND in a process group of its own while the lock is held, and frees it when COMMAND has ended. If the lock is lost
-/// meanwhile, the whole group is sent SIGTERM, and SIGKILL after the grace.
+/// meanwhile, the whole group is sent SIGTERM, and SIGKILL after the grace. With --shared it is held beside others; with --permits it is
+/// one of so many; with --once COMMAND runs once for each slot.
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXIT_CODES)]
 pub(crate) struct Run {
-    /// The lock's name. COMMAND finds it in TAG_LOCK_NAME, and the fencing token in TAG_LOCK_FENCING_TOKEN.
-    pub(crate) name: String,
+    /// The lock's name. COMMAND finds it in TAG_LOCK_NAME, and the fencing token in TAG_LOCK_FENCING_TOKEN. Of several names, of which
+    /// all are taken or none, it finds the first ones in TAG_LOCK_NAME_1 and TAG_LOCK_FENCING_TOKEN_1, and so on.
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// Holds the lock beside others who do so, too; one who holds it without this option has it alone.
+    #[arg(long, conflicts_with_all = ["permits", "slot"])]
+    pub(crate) shared: bool,
+    /// Takes one of so many permits, 1 to 1024, of the semaphore NAME: at most so many run at once. COMMAND finds the number of its
+    /// permit, from 0 on, in TAG_LOCK_SLOT.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), conflicts_with_all = ["slot", "hold_at_least"])]
+    pub(crate) permits: Option<u32>,
+    /// Runs COMMAND once for this slot of the job NAME, a date say: when COMMAND has ended with exit code 0 the slot is done, and nobody
+    /// runs it again. COMMAND finds it in TAG_LOCK_SLOT.
+    #[arg(long = "once", value_name = "SLOT", conflicts_with = "hold_at_least")]
+    pub(crate) slot: Option<String>,
     /// How long to wait for the lock; for ever if this is not given.
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
@@ -152,9 +179,35 @@ pub(crate) struct Run {
     /// The exit code if the lock was lost.
     #[arg(long, value_name = "CODE", default_value_t = 79)]
     pub(crate) lost_exit_code: u8,
+    /// The exit code if the slot of --once was done before.
+    #[arg(long, value_name = "CODE", default_value_t = 0, requires = "slot")]
+    pub(crate) done_exit_code: u8,
     /// What to run, with its arguments.
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+impl Run {
+    /// Several names are locks that are held alone, and no longer than COMMAND runs.
+    fn check(&self) -> Result<(), clap::Error> {
+        let options = [
+            ("--shared", self.shared),
+            ("--permits", self.permits.is_some()),
+            ("--once", self.slot.is_some()),
+            ("--hold-at-least", self.hold_at_least.is_some()),
+        ];
+        let Some((option, _)) = options.iter().find(|(_, is_given)| *is_given) else {
+            return Ok(());
+        };
+        if self.names.len() < 2 {
+            return Ok(());
+        }
+        let text = format!(
+            "{option} is for one name, and {} are given",
+            self.names.len()
+        );
+        Err(Arguments::command().error(ErrorKind::ArgumentConflict, text))
+    }
 }
 
 /// A counter, and how it counts.
@@ -270,8 +323,6 @@ fn time(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

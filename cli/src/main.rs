@@ -20,7 +20,6 @@ mod top;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::args::{Arguments, Command};
@@ -31,7 +30,7 @@ fn main() -> ExitCode {
     if let Some(code) = run::helper(std::env::args_os()) {
         return code.into();
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
         Err(error) => return refused(&error).into(),
     };

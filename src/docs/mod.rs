@@ -4,6 +4,7 @@
 //! is that of `links.md`.
 
 #[doc = include_str!("links.md")]
+#[doc = include_str!("top.md")]
 #[doc = include_str!("../../docs/cli.md")]
 pub mod cli {}
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use sqlx::mysql::MySqlConnection;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,11 @@ impl JobLease {
     /// it is known that its transaction was rolled back.
     pub fn is_held(&self) -> bool {
         self.view.is_held()
+    }
+
+    /// How long the lease can be trusted without a renewal. Zero when it is not [held](Self::is_held).
+    pub fn remaining(&self) -> Duration {
+        self.view.remaining()
     }
 
     /// Resolves when the lease is lost: see [`LockGuard::lost`](crate::LockGuard::lost). The work is dropped then.

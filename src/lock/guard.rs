@@ -79,11 +79,7 @@ impl LockGuard {
 
     /// How long the lease can be trusted without a renewal. Zero when it is not [held](Self::is_held).
     pub fn remaining(&self) -> Duration {
-        if self.is_held() {
-            self.view.lease.trusted_for()
-        } else {
-            Duration::ZERO
-        }
+        self.view.remaining()
     }
 
     /// Resolves when the lease is lost: taken over, released by force, or not renewed in time.
@@ -339,6 +335,15 @@ impl LeaseView {
     /// Whether the lease is held: see [`LockGuard::is_held`].
     pub fn is_held(&self) -> bool {
         self.is_trusted() && self.lease.is_held()
+    }
+
+    /// How long the lease can be trusted without a renewal. Zero when it is not [held](Self::is_held).
+    pub fn remaining(&self) -> Duration {
+        if self.is_held() {
+            self.lease.trusted_for()
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Resolves when the lease is lost: see [`LockGuard::lost`]. Never after a release.

@@ -29,12 +29,16 @@ pub(crate) fn reachable(reachable: bool) {
     quietly(|| metrics::gauge!("tag_lock_server_reachable").set(value));
 }
 
-/// Tells the recorder what each metric means.
+/// Tells the recorder what each metric means. Counters begin at zero, before there is anything to count: whoever asks how much one
+/// has risen would miss the first increment otherwise.
 pub(crate) fn describe() {
     for metric in ALL {
         let (name, unit, meaning) = (metric.name, metric.kind.unit(), metric.meaning);
         quietly(|| match metric.kind {
-            Kind::Counter => metrics::describe_counter!(name, unit, meaning),
+            Kind::Counter => {
+                metrics::describe_counter!(name, unit, meaning);
+                metrics::counter!(name).increment(0);
+            }
             Kind::Gauge => metrics::describe_gauge!(name, unit, meaning),
             Kind::Seconds => metrics::describe_histogram!(name, unit, meaning),
         });

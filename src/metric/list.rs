@@ -142,6 +142,55 @@ mod tests {
             .collect()
     }
 
+    /// The dashboard shows each metric, and neither it nor an alert asks for one that there is not, or as another kind.
+    #[test]
+    fn dashboard_and_alerts_ask_for_what_there_is() {
+        let dashboard = include_str!("../../docs/grafana-dashboard.json");
+        let dashboard: serde_json::Value = serde_json::from_str(dashboard).expect("JSON");
+        let panels = dashboard["panels"].as_array().expect("panels");
+        let targets = panels
+            .iter()
+            .filter_map(|panel| panel["targets"].as_array());
+        let shown: Vec<&str> = targets
+            .flatten()
+            .filter_map(|target| target["expr"].as_str())
+            .collect();
+        let alerts = include_str!("../../docs/prometheus-alerts.yml");
+        let alerts: Vec<&str> = alerts
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("expr: "))
+            .collect();
+        assert!(!alerts.is_empty());
+        // A histogram is asked for by its buckets.
+        let asked_for = |metric: &Metric| match metric.kind {
+            Kind::Counter | Kind::Gauge => metric.name.to_owned(),
+            Kind::Seconds => format!("{}_bucket", metric.name),
+        };
+        let listed: BTreeSet<String> = ALL.iter().map(asked_for).collect();
+        let listed: BTreeSet<&str> = listed.iter().map(String::as_str).collect();
+        let shown = shown.join("\n");
+        assert_eq!(names(&shown), listed);
+        let alerts = alerts.join("\n");
+        let unknown: Vec<_> = names(&alerts).difference(&listed).copied().collect();
+        assert_eq!(unknown, [""; 0]);
+        // How much a gauge has risen says nothing, nor does the value of a counter.
+        for metric in ALL
+            .iter()
+            .filter(|metric| !matches!(metric.kind, Kind::Seconds))
+        {
+            for (at, _) in format!("{shown}\n{alerts}").match_indices(metric.name) {
+                let text = format!("{shown}\n{alerts}");
+                let is_rise = text[..at].ends_with("rate(") || text[..at].ends_with("increase(");
+                assert_eq!(
+                    is_rise,
+                    matches!(metric.kind, Kind::Counter),
+                    "{}",
+                    metric.name
+                );
+            }
+        }
+    }
+
     /// What is told is listed, described and documented, each by the same words.
     #[test]
     fn code_list_and_documentation_name_the_same() {
@@ -163,5 +212,9 @@ mod tests {
             let line = format!("| `{name}` | {kind} | {meaning} |");
             assert!(documentation.contains(&line), "{line}");
         }
+        let rows = documentation
+            .lines()
+            .filter(|line| line.starts_with("| `tag_lock_"));
+        assert_eq!(rows.count(), ALL.len());
     }
 }

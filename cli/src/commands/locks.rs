@@ -115,7 +115,7 @@ pub(crate) async fn inspect(common: &Common, name: &str) -> Result<Code, Failure
             clock_time(lock.deadline)
         );
         lines.push((
-            if lock.state == LockState::Held {
+            if matches!(lock.state, LockState::Held | LockState::Shared) {
                 "ends unless renewed"
             } else {
                 "ends"
@@ -124,7 +124,12 @@ pub(crate) async fn inspect(common: &Common, name: &str) -> Result<Code, Failure
         ));
     }
     if lock.depth > 1 {
-        lines.push(("levels", lock.depth.to_string()));
+        let holds = if lock.state == LockState::Shared {
+            "shared holds"
+        } else {
+            "levels"
+        };
+        lines.push((holds, lock.depth.to_string()));
     }
     lines.push(("fencing token", lock.fencing_token.to_string()));
     lines.push(("changed last", clock_time(lock.modified)));
@@ -137,6 +142,7 @@ pub(crate) async fn inspect(common: &Common, name: &str) -> Result<Code, Failure
 fn explained(state: LockState) -> &'static str {
     match state {
         LockState::Held => "held",
+        LockState::Shared => "shared: others may hold it shared, too",
         LockState::Kept => "kept: released, and taken until its minimum hold ends",
         _ => "free",
     }

@@ -25,9 +25,9 @@ struct Seen {
 
 impl Seen {
     fn of(lock: &LockInfo) -> Self {
-        // A free lock is free, whoever had it last.
+        // A free lock is free, whoever had it last. Of shared holds each renewal makes another one the last to end.
         let taken = |text: &str| {
-            if lock.state == LockState::Free {
+            if matches!(lock.state, LockState::Free | LockState::Shared) {
                 String::new()
             } else {
                 text.to_owned()
@@ -88,6 +88,11 @@ fn print(as_json: bool, name: &str, lock: Option<&LockInfo>) -> Result<(), Failu
         None => "was never taken".to_owned(),
         Some(lock) => match lock.state {
             LockState::Held => held(lock, "held by"),
+            LockState::Shared if lock.depth > 1 => held(
+                lock,
+                &format!("shared by {} holds, one of them of", lock.depth),
+            ),
+            LockState::Shared => held(lock, "shared, held by"),
             LockState::Kept => held(lock, "released, and kept for its minimum hold, by"),
             _ => format!("free, last held by {}", plain(&lock.held_by)),
         },

@@ -10,12 +10,10 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, getpid, getppid};
-use tag_lock::LockGuard;
-
 use super::group::{Group, LOOK};
-use super::terminal;
+use super::{held, terminal};
 use crate::exit::{CANNOT_EXECUTE, Code, Failure, NOT_FOUND, RUN_FAILED, tell};
+use rustix::process::{Pid, getpid, getppid};
 
 /// The first argument of this program if it is to become COMMAND. The parent's process id follows, whether COMMAND is to have the
 /// terminal, and COMMAND.
@@ -30,20 +28,26 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts it under this lock; with the terminal, if that is lent.
+    /// Starts it with these variables that tell of the lock; with the terminal, if that is lent.
     pub(super) fn start(
         command: &[OsString],
-        guard: &LockGuard,
+        variables: Vec<(String, String)>,
         has_terminal: bool,
     ) -> Result<Self, Failure> {
-        let process = tokio::process::Command::new(this_program()?)
+        let mut program = tokio::process::Command::new(this_program()?);
+        // Those of a `run` around this one are of another lock.
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(held::is_variable) {
+                program.env_remove(name);
+            }
+        }
+        let process = program
             .arg0("tag-lock")
             .arg(HELPER)
             .arg(getpid().as_raw_nonzero().to_string())
             .arg(if has_terminal { WITH_TERMINAL } else { "" })
             .args(command)
-            .env("TAG_LOCK_NAME", guard.name())
-            .env("TAG_LOCK_FENCING_TOKEN", guard.fencing_token().to_string())
+            .envs(variables)
             .process_group(0)
             .spawn()?;
         let group = process

@@ -1,4 +1,4 @@
-//! `tag-lock run`: a program under a lock.
+//! `tag-lock run`: a program under a lock, or under what [`held`] has besides.
 //!
 //! Three processes. This program takes the lock, renews it, passes signals on, and frees the lock when COMMAND has ended. COMMAND
 //! runs in a process group of its own, and is told by the kernel when this program dies ([`child`]). And the watchman, this
@@ -14,30 +14,31 @@
 mod child;
 mod clock;
 mod group;
+mod held;
 mod signals;
+mod take;
 mod terminal;
 mod watchman;
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use tag_lock::{AtClose, Error, LockClient, LockGuard};
+use tag_lock::{AtClose, Error};
 use tokio::time::MissedTickBehavior;
 
 use self::child::Child;
+use self::held::Held;
 use self::signals::Signals;
+use self::take::Taken;
 use self::terminal::Terminal;
 use self::watchman::{Watched, Watchman};
 use crate::args::{Common, Run};
-use crate::exit::{Code, Failure, tell};
+use crate::exit::{Code, DONE, Failure, tell};
 
 /// How long the end may take when the lock is free, or was not had.
 const CLOSING: Duration = Duration::from_secs(5);
-/// The longest description, in characters.
-const LONGEST_DESCRIPTION: usize = 255;
 /// How often the watchman is told until when the lease can be trusted: at least, and at most.
 const TICK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
@@ -70,13 +71,12 @@ pub(crate) async fn run(common: &Common, run: &Run) -> Result<Code, Failure> {
         signal = signals.next() => return Ok(signal.exit_code()),
     };
     let taken = tokio::select! {
-        guard = take(&client, common, run) => guard.map(Taken::from),
-        signal = signals.next() => Ok(Taken::Interrupted(signal.exit_code())),
+        taken = take::take(&client, common, run) => taken,
+        signal = signals.next() => Ok(Taken::Not(signal.exit_code())),
     };
     let code = match taken {
-        Ok(Taken::Held(guard)) => hold(common, run, guard, &mut signals).await,
-        Ok(Taken::Elsewhere) => Ok(run.conflict_exit_code),
-        Ok(Taken::Interrupted(code)) => Ok(code),
+        Ok(Taken::Held(held)) => hold(common, run, held, &mut signals).await,
+        Ok(Taken::Not(code)) => Ok(code),
         Err(failure) => Err(failure),
     };
     // A grant that was on its way when a signal came is given back, too.
@@ -84,84 +84,39 @@ pub(crate) async fn run(common: &Common, run: &Run) -> Result<Code, Failure> {
     code
 }
 
-/// What came of the wish for the lock.
-enum Taken {
-    Held(LockGuard),
-    Elsewhere,
-    /// A signal was faster; its exit code.
-    Interrupted(Code),
-}
-
-impl From<Option<LockGuard>> for Taken {
-    fn from(guard: Option<LockGuard>) -> Self {
-        guard.map_or(Self::Elsewhere, Self::Held)
-    }
-}
-
-/// Takes the lock; no guard if somebody else has it.
-async fn take(
-    client: &LockClient,
-    common: &Common,
-    run: &Run,
-) -> Result<Option<LockGuard>, Failure> {
-    let description = run.description.clone().unwrap_or_else(|| {
-        let program = run.command.first().map(Path::new).and_then(Path::file_name);
-        // Not its arguments: they may have secrets in them.
-        let program = program.unwrap_or_default().to_string_lossy();
-        program.chars().take(LONGEST_DESCRIPTION).collect()
-    });
-    let mut request = client.lock(&run.name).ttl(run.ttl).description(description);
-    if let Some(least) = run.hold_at_least {
-        request = request.hold_at_least(least);
-    }
-    if run.no_wait {
-        let guard = request.try_acquire().await?;
-        if guard.is_none() {
-            tell(&format!("the lock {:?} is taken", run.name), common.json);
-        }
-        return Ok(guard);
-    }
-    if let Some(wait) = run.wait {
-        request = request.wait(wait);
-    }
-    match request.acquire().await {
-        Ok(guard) => Ok(Some(guard)),
-        Err(error @ Error::Timeout { .. }) => {
-            Failure::from(error).tell(common.json);
-            Ok(None)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Runs COMMAND, and frees the lock.
 async fn hold(
     common: &Common,
     run: &Run,
-    guard: LockGuard,
+    held: Held,
     signals: &mut Signals,
 ) -> Result<Code, Failure> {
-    let name = &run.name;
-    let code = match under(common, run, &guard, signals).await {
+    let thing = take::thing(run);
+    let code = match under(common, run, &held, signals).await {
         Ok(End::Ended(status)) => Ok(child::exit_code(status)),
         Ok(End::Lost) => return Ok(run.lost_exit_code),
         Err(failure) => Err(failure),
     };
+    let succeeded = matches!(code, Ok(DONE));
     // While the server is away, this would try for as long as the lease lasts.
     let patience = common.request_timeout * 3;
-    let why = match tokio::time::timeout(patience, guard.release()).await {
+    let why = match tokio::time::timeout(patience, held.end(succeeded)).await {
         Ok(Ok(())) => return code,
         Ok(Err(Error::LockLost { .. })) => {
-            let text = format!(
-                "the lock {name:?} was not held any more when the command ended: check what it did"
-            );
+            let text =
+                format!("{thing} was not held any more when the command ended: check what it did");
             tell(&text, common.json);
             return Ok(run.lost_exit_code);
         }
         Ok(Err(error)) => Failure::from(error).to_string(),
         Err(_) => "the server did not answer".to_owned(),
     };
-    let text = format!("the lock {name:?} may stay taken until its lease ends: {why}");
+    if run.slot.is_some() && succeeded {
+        let text = format!("{thing} may not be recorded as done, and be run again: {why}");
+        tell(&text, common.json);
+        return Ok(run.lost_exit_code);
+    }
+    let text = format!("{thing} may stay taken until its lease ends: {why}");
     tell(&text, common.json);
     code
 }
@@ -170,11 +125,11 @@ async fn hold(
 async fn under(
     common: &Common,
     run: &Run,
-    guard: &LockGuard,
+    held: &Held,
     signals: &mut Signals,
 ) -> Result<End, Failure> {
     let terminal = Terminal::lend();
-    let mut child = Child::start(&run.command, guard, terminal.is_lent())?;
+    let mut child = Child::start(&run.command, held.variables(run), terminal.is_lent())?;
     let group = child.group();
     let mut watchman = match Watchman::start(group, run.grace) {
         Ok(watchman) => watchman,
@@ -184,7 +139,7 @@ async fn under(
             return Err(failure);
         }
     };
-    watchman.tell(guard.remaining());
+    watchman.tell(held.remaining());
     let mut tick = tokio::time::interval((run.ttl / 20).clamp(TICK.0, TICK.1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_watched = true;
@@ -192,7 +147,7 @@ async fn under(
         tokio::select! {
             // A lock that is lost in the moment in which COMMAND ends is lost.
             biased;
-            () = guard.lost() => break None,
+            () = held.lost() => break None,
             watched = watchman.ended(), if is_watched => match watched {
                 Watched::Ended => break None,
                 Watched::Gone => is_watched = false,
@@ -200,7 +155,7 @@ async fn under(
             status = child.ended() => break Some(status?),
             signal = signals.next() => group.signal(signal.number()),
             _ = tick.tick() => {
-                watchman.tell(guard.remaining());
+                watchman.tell(held.remaining());
                 terminal.wake(group);
             }
         }
@@ -213,7 +168,7 @@ async fn under(
     let end = match ended {
         Some(status) => End::Ended(status),
         None => {
-            let text = format!("the lock {:?} was lost: the command is ended", guard.name());
+            let text = format!("{} was lost: the command is ended", take::thing(run));
             tell(&text, common.json);
             let mut ending = pin!(child.end(run.grace));
             loop {

@@ -36,7 +36,7 @@ pub(super) fn draw(
     frame.render_widget(Line::from(title).bold(), head);
     let widths = [
         Constraint::Fill(3),
-        Constraint::Length(5),
+        Constraint::Length(6),
         Constraint::Fill(2),
         Constraint::Length(12),
         Constraint::Length(12),
@@ -81,7 +81,7 @@ fn cells(row: &Row, now: Instant) -> Cells<'_> {
     let state = Cell::from(row.lock.state);
     Cells::new([
         Cell::from(row.lock.name.as_str()),
-        if row.lock.state == "held" {
+        if ["held", "shared"].contains(&row.lock.state) {
             state.green()
         } else {
             state.yellow()

@@ -20,8 +20,12 @@ mod report;
 mod rig;
 mod run;
 mod run_ends;
+mod run_kinds;
+mod run_once;
 mod run_signals;
 mod secrets;
 mod tables;
+#[cfg(target_os = "linux")]
+mod terminal;
 #[cfg(target_os = "linux")]
 mod terminals;

@@ -1,81 +1,8 @@
-//! On a terminal: COMMAND has it while it runs, and `top` draws on it. `script`, of util-linux, is the terminal.
+//! On a terminal: COMMAND has it while it runs, and `top` draws on it.
 
-use std::io::{Read, Write};
-use std::process::{Child, ChildStdin, Stdio};
-use std::sync::{Arc, Mutex};
-
-use crate::rig::{PROGRAM, Scratch, tag_lock, unspoilt, until, until_true};
+use crate::rig::Scratch;
 use crate::support::TestDatabase;
-
-/// A program on a terminal of its own, and what it has printed there so far.
-struct Terminal {
-    script: Child,
-    keys: ChildStdin,
-    printed: Arc<Mutex<Vec<u8>>>,
-}
-
-impl Terminal {
-    /// Runs a line of a shell, in which `$T` is the program.
-    fn run(database: &TestDatabase, line: &str) -> Self {
-        let program = tag_lock(&database.url);
-        let mut command = unspoilt("script");
-        command.args(["-q", "-e", "-c", line, "/dev/null"]);
-        command.envs(
-            program
-                .get_envs()
-                .filter_map(|(key, value)| Some((key, value?))),
-        );
-        command
-            .env("T", PROGRAM)
-            .env("SHELL", "/bin/sh")
-            .env("TERM", "xterm");
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut script = command.spawn().expect("`script` is there");
-        let keys = script.stdin.take().expect("its keys");
-        let mut out = script.stdout.take().expect("its screen");
-        let printed = Arc::<Mutex<Vec<u8>>>::default();
-        let screen = Arc::clone(&printed);
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4_096];
-            while let Ok(count @ 1..) = out.read(&mut bytes) {
-                screen.lock().unwrap().extend_from_slice(&bytes[..count]);
-            }
-        });
-        Self {
-            script,
-            keys,
-            printed,
-        }
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).unwrap();
-        self.keys.flush().unwrap();
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.printed.lock().unwrap()).into_owned()
-    }
-
-    fn until_shown(&self, text: &str) {
-        until_true(&format!("{text:?} on the screen"), || {
-            self.text().contains(text)
-        });
-    }
-
-    fn exit_code(mut self) -> i32 {
-        until("the end", || self.script.try_wait().unwrap())
-            .code()
-            .unwrap_or(-1)
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.script.kill();
-        let _ = self.script.wait();
-    }
-}
+use crate::terminal::Terminal;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_has_the_terminal_and_gives_it_back() {
