@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use support::{TestDatabase, number, run, server_deadlocks, spawn_worker};
+use support::proxy::Proxy;
+use support::{TestDatabase, connected, number, patient, run, server_deadlocks, spawn_worker};
 use tag_lock::{Error, LockClient};
 
 fn count(length: usize) -> i64 {
@@ -102,6 +103,31 @@ async fn worker() {
         );
     }
     println!("\nvalues {values:?}");
+}
+
+/// The packet creates the counter once, whoever of those in it wants it.
+#[tokio::test(flavor = "multi_thread")]
+async fn several_ids_begin_a_counter_in_a_packet_or_two() {
+    const IDS: i64 = 32;
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    let client = connected(patient(&proxy.url(&database.url)).lanes(1)).await;
+    // Its connections are there.
+    client.counter("other").add_once("id", 1).await.unwrap();
+    for round in 0..10 {
+        let before = proxy.counters();
+        let name = format!("tickets {round}");
+        let adds = (0..IDS).map(async |id| {
+            let id = format!("{round}/{id}");
+            client.counter(&name).add_once(&id, 1).await.unwrap()
+        });
+        let mut values = join_all(adds).await;
+        values.sort_unstable();
+        assert_eq!(values, (1..=IDS).collect::<Vec<_>>());
+        let packets = proxy.counters().since(&before).commits;
+        assert!(packets <= 8, "{packets} packets");
+    }
+    database.remove().await;
 }
 
 #[tokio::test]

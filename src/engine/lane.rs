@@ -176,7 +176,10 @@ impl Lane {
 
     fn limits(&self) -> Limits {
         Limits {
-            rows: self.link.rows(self.queue.filling().0),
+            rows: self
+                .link
+                .rows(self.queue.filling().0)
+                .min(self.manner.most()),
             bytes: self.link.room(),
             waits: self.manner.wait() == Wait::First,
         }
@@ -443,8 +446,7 @@ impl Lane {
                     if self.undone >= UNDONE {
                         // Whoever's time ends is told why; and one of them may be the reason.
                         self.link.cause = Some(Error::from_sqlx(error));
-                        let rest = self.batch.split_off(self.batch.len().div_ceil(2));
-                        self.shared.put(rest, Some(self.waits));
+                        self.halve();
                     }
                 }
                 Attempt::Again
@@ -452,8 +454,7 @@ impl Lane {
             Meaning::ReadOnly | Meaning::Gone => Attempt::Offline(Error::from_sqlx(error)),
             Meaning::Refused if self.batch.len() > 1 => {
                 // One of them displeases the server: halve until it stands alone.
-                let rest = self.batch.split_off(self.batch.len() / 2);
-                self.shared.put(rest, Some(self.waits));
+                self.halve();
                 Attempt::Again
             }
             Meaning::Hopeless | Meaning::Refused | Meaning::NumberUsed => {
@@ -461,6 +462,12 @@ impl Lane {
                 Attempt::Done
             }
         }
+    }
+
+    /// Puts one half of the batch back.
+    fn halve(&mut self) {
+        let rest = self.batch.split_off(self.manner.halve(self.batch.len()));
+        self.shared.put(rest, Some(self.waits));
     }
 
     /// Hands an unknown outcome to a task of its own, and goes on under a new identity.

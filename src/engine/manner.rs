@@ -1,4 +1,4 @@
-//! For what the packets of a lane wait: decisions only.
+//! For what the packets of a lane wait, and how large they are: decisions only.
 //!
 //! A lane of stripes waits for all that its packet needs, in the order in which every packet locks stripes. Where many clients create
 //! rows at once that is one packet for each of them. If it waited in vain, somebody keeps a stripe: then it waits for those of one request
@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::gather::MAX_ROWS;
 use super::group::Group;
 use super::stage::Waits;
 use crate::clock::Moment;
@@ -37,6 +38,8 @@ pub(super) struct Manner {
     in_vain: Option<Moment>,
     /// No packet has waited with success since.
     stuck: bool,
+    /// How many requests the next packet has at the most.
+    most: usize,
 }
 
 impl Manner {
@@ -46,6 +49,7 @@ impl Manner {
             wait: Wait::First,
             in_vain: None,
             stuck: false,
+            most: MAX_ROWS,
         }
     }
 
@@ -98,6 +102,18 @@ impl Manner {
     /// The packet had what it waited for.
     pub(super) fn waited(&mut self) {
         self.stuck &= self.wait == Wait::Nothing;
+        self.most = (self.most * 2).min(MAX_ROWS);
+    }
+
+    /// How many requests the next packet has at the most.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// A packet of so many requests was undone, and one of them may be the reason: the next ones have half as many. How many go on together.
+    pub(super) fn halve(&mut self, requests: usize) -> usize {
+        self.most = requests.div_ceil(2).max(1);
+        self.most
     }
 
     /// Somebody kept what the packet waited for.
@@ -141,6 +157,20 @@ mod tests {
             next(&mut manner, false, APART, now.after(CAREFUL)),
             Wait::All
         );
+    }
+
+    #[test]
+    fn packets_that_are_undone_become_smaller_until_one_is_not() {
+        let mut manner = Manner::new(Waits::ForStripe);
+        assert_eq!(manner.most(), MAX_ROWS);
+        let halves: Vec<usize> = [5, 3, 2, 1].map(|rows| manner.halve(rows)).into();
+        assert_eq!(halves, [3, 2, 1, 1]);
+        manner.waited();
+        assert_eq!(manner.most(), 2);
+        for _ in 0..20 {
+            manner.waited();
+        }
+        assert_eq!(manner.most(), MAX_ROWS);
     }
 
     #[test]

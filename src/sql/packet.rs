@@ -29,6 +29,8 @@
 //! - What is decided is decided by one `SELECT`, from the rows as they were; see [`super::change`].
 //! - `LIMIT` keeps MySQL from merging a derived table into an `UPDATE`, which would lose the `SKIP LOCKED`.
 
+use std::collections::HashSet;
+
 use super::column::Column;
 use super::dialect::Dialect;
 use super::list::{List, Query};
@@ -309,10 +311,12 @@ impl Script<'_> {
     /// Inserts the rows that are missing, as free rows, under those of their stripes that are locked. A new row begins at the
     /// floor that a purge left in its stripe, so that fencing tokens never go back.
     fn create_rows(&mut self, rows: &[RowOperation]) {
-        let missing: Vec<&RowKey> = rows
-            .iter()
-            .filter(|row| row.create)
+        // Several may change one more row: a counter, by several ids.
+        let mut named = HashSet::new();
+        let created = rows.iter().filter(|row| row.create);
+        let missing: Vec<&RowKey> = created
             .flat_map(RowOperation::keys)
+            .filter(|key| named.insert(*key))
             .collect();
         if missing.is_empty() {
             return;
