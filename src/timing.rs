@@ -60,6 +60,8 @@ pub(crate) const WANT_AGAIN: Duration = Duration::from_millis(20);
 
 /// For so long a writer is known to wish that no shared hold begins; it says so again at its looks.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
+/// No writer is known to wish it for longer: what says so is of a clock that has gone back since.
+pub(crate) const LONGEST_WISH: Duration = Duration::from_secs(2);
 /// For so long shared holds begin whatever writers wish, after an exclusive one.
 pub(crate) const READERS_TURN: Duration = Duration::from_millis(150);
 
@@ -118,6 +120,10 @@ const _: () = {
     assert!(
         longer(DRAIN, LOOK.saturating_mul(5)),
         "a writer that looks keeps its wish up"
+    );
+    assert!(
+        longer(LONGEST_WISH, DRAIN) && longer(LONGEST_WISH, GIVE_WAY),
+        "what is said just now is believed"
     );
     assert!(
         longer(READERS_TURN, LOOK),

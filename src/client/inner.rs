@@ -149,6 +149,16 @@ impl Inner {
 
     /// Frees a row, whoever holds it. Whether it was taken.
     pub(crate) async fn force_release(&self, key: RowKey) -> Result<bool, Error> {
+        loop {
+            // What was held shared may be held otherwise by the time that it is to be freed.
+            if let Some(freed) = self.try_force_release(&key).await? {
+                return Ok(freed);
+            }
+        }
+    }
+
+    /// The same; `None` if the row was seen held shared, and is not any more.
+    async fn try_force_release(&self, key: &RowKey) -> Result<Option<bool>, Error> {
         let seen = match key.kind {
             Kind::Lock => {
                 self.locks
@@ -158,17 +168,18 @@ impl Inner {
             _ => self.engine.look(vec![key.clone()]).await?,
         };
         let Some(row) = seen.first().copied().flatten() else {
-            return Ok(false);
+            return Ok(Some(false));
         };
         if row.is_free() {
-            return Ok(false);
+            return Ok(Some(false));
         }
         if row.is_shared() {
             return match self.locks.close_door(&key.name, true).await? {
                 Closed::Yes => {
                     tracing::warn!(lock = %key.name, "the shared holds of a lock were released by force");
-                    Ok(true)
+                    Ok(Some(true))
                 }
+                Closed::NotShared => Ok(None),
                 Closed::StillHeld => Err(Error::Busy {
                     name: key.name.to_string(),
                 }),
@@ -179,7 +190,8 @@ impl Inner {
             fence: row.fence,
         });
         let name = key.name.clone();
-        let answer = self.engine.call(key, Request::Operation(operation)).await?;
+        let request = Request::Operation(operation);
+        let answer = self.engine.call(key.clone(), request).await?;
         let released = matches!(answer.outcome, Outcome::Released { .. });
         if released {
             // Heard before anybody can be told that it is free.
@@ -188,7 +200,7 @@ impl Inner {
             }
             tracing::warn!(lock = %name, "a lock was released by force");
         }
-        Ok(released)
+        Ok(Some(released))
     }
 
     /// Acquires for a [`LockRequest`].

@@ -1,14 +1,16 @@
 //! The link of those who want several rows at once: it carries one packet at a time, as lanes carry batches.
 //!
 //! What becomes of a request stands in [`super::together`], and which go together in one packet in [`super::load`]. A packet may wait for the
-//! stripes of all rows that it creates, so no lane sends it.
+//! stripes of all rows that it creates, so no lane sends it. Those that wait for a row that a transaction may hold have carriers of their own,
+//! which take one at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::WAITING;
 use super::backoff::Backoff;
 use super::gather::MAX_ROWS;
 use super::link::{Link, Numbered, Sent};
@@ -33,6 +35,25 @@ pub(super) struct Errand {
     pub(super) given_up: CancellationToken,
     /// Who asked may have gone away. He hears nothing of what was not sent.
     pub(super) told: oneshot::Sender<Carried>,
+}
+
+/// Where packets are handed over.
+#[derive(Clone)]
+pub(super) struct Carriers {
+    /// Of those that wait for no row.
+    plain: mpsc::UnboundedSender<Errand>,
+    waiting: mpsc::UnboundedSender<Errand>,
+}
+
+impl Carriers {
+    /// Hands a packet over; false if none is sent any more.
+    pub(super) fn send(&self, errand: Errand) -> bool {
+        let carriers = match errand.mode {
+            Mode::Queue => &self.waiting,
+            _ => &self.plain,
+        };
+        carriers.send(errand).is_ok()
+    }
 }
 
 impl Errand {
@@ -69,7 +90,9 @@ impl From<Sent> for Carried {
 
 struct Carrier {
     shared: Arc<Shared>,
-    errands: mpsc::UnboundedReceiver<Errand>,
+    errands: Arc<Mutex<mpsc::UnboundedReceiver<Errand>>>,
+    /// Others take of the same errands: it takes one at a time.
+    one_of_several: bool,
     /// What came while a packet was under way, in its order.
     waiting: VecDeque<Errand>,
     link: Link,
@@ -80,24 +103,35 @@ struct Carrier {
     conflicts: Backoff,
 }
 
-/// Starts it, for as long as anybody may send.
-pub(super) fn start(shared: &Arc<Shared>) -> mpsc::UnboundedSender<Errand> {
+/// Starts them, for as long as anybody may send.
+pub(super) fn start(shared: &Arc<Shared>) -> Carriers {
+    Carriers {
+        plain: start_some(shared, 1),
+        waiting: start_some(shared, WAITING),
+    }
+}
+
+fn start_some(shared: &Arc<Shared>, how_many: usize) -> mpsc::UnboundedSender<Errand> {
     let (sender, errands) = mpsc::unbounded_channel();
-    // The server ends a wait for a stripe before: an outcome that is known.
+    let errands = Arc::new(Mutex::new(errands));
+    // The server ends a wait for a stripe or a row before: an outcome that is known.
     let limit = shared.options.packet_limit + LOCK_WAIT;
-    let carrier = Carrier {
-        link: Link::new(Arc::clone(shared), limit),
-        shared: Arc::clone(shared),
-        errands,
-        waiting: VecDeque::new(),
-        carries: Vec::new(),
-        most: MAX_ROWS,
-        conflicts: Backoff::conflict(),
-    };
-    let closed = shared.closed.clone();
-    shared.spawn_helper(async move {
-        let _ = closed.run_until_cancelled(carrier.run()).await;
-    });
+    for _ in 0..how_many {
+        let carrier = Carrier {
+            link: Link::new(Arc::clone(shared), limit),
+            shared: Arc::clone(shared),
+            errands: Arc::clone(&errands),
+            one_of_several: how_many > 1,
+            waiting: VecDeque::new(),
+            carries: Vec::new(),
+            most: MAX_ROWS,
+            conflicts: Backoff::conflict(),
+        };
+        let closed = shared.closed.clone();
+        shared.spawn_helper(async move {
+            let _ = closed.run_until_cancelled(carrier.run()).await;
+        });
+    }
     sender
 }
 
@@ -125,9 +159,11 @@ impl Carrier {
     async fn work(&mut self) {
         loop {
             if self.waiting.is_empty() {
+                let errands = Arc::clone(&self.errands);
+                let next = async { errands.lock().await.recv().await };
                 let errand = tokio::select! {
                     biased;
-                    errand = self.errands.recv() => errand,
+                    errand = next => errand,
                     () = self.shared.pool.wanted(), if self.link.is_open() => {
                         self.link.pass_on();
                         continue;
@@ -142,9 +178,7 @@ impl Carrier {
                 };
                 self.waiting.push_back(errand);
             }
-            while let Ok(errand) = self.errands.try_recv() {
-                self.waiting.push_back(errand);
-            }
+            self.take_all();
             let closing = self.shared.closing.is_cancelled();
             self.waiting.retain(|errand| {
                 !closing && !errand.given_up.is_cancelled() && !errand.expires.has_passed()
@@ -158,6 +192,17 @@ impl Carrier {
             self.carries = take(&mut self.waiting, room);
             self.carry().await;
             self.link.pass_on();
+        }
+    }
+
+    /// Takes what has come meanwhile.
+    fn take_all(&mut self) {
+        if !self.one_of_several
+            && let Ok(mut errands) = self.errands.try_lock()
+        {
+            while let Ok(errand) = errands.try_recv() {
+                self.waiting.push_back(errand);
+            }
         }
     }
 

@@ -49,7 +49,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::carrier::Errand;
+use self::carrier::Carriers;
 use self::lane::Lane;
 use self::outcome::Answer;
 use self::queue::LaneQueue;
@@ -95,7 +95,7 @@ pub(crate) struct Engine {
     /// What people ask.
     questions: mpsc::UnboundedSender<Reading>,
     /// Packets of requests for several rows.
-    errands: mpsc::UnboundedSender<Errand>,
+    carriers: Carriers,
     capacity: Arc<Semaphore>,
     dialect: OnceCell<Dialect>,
 }
@@ -138,7 +138,7 @@ impl Engine {
             readings
         };
         Ok(Self {
-            errands: carrier::start(&shared),
+            carriers: carrier::start(&shared),
             readings: reader(None),
             questions: reader(Some(IDLE_WAITING)),
             capacity: Arc::new(Semaphore::new(CAPACITY)),
@@ -173,8 +173,8 @@ impl Engine {
 
     /// Takes several locks, all or none, in a task of its own.
     pub(crate) fn take_together(&self, together: Together) {
-        let (shared, errands) = (Arc::clone(&self.shared), self.errands.clone());
-        self.shared.spawn(together::run(shared, errands, together));
+        let (shared, carriers) = (Arc::clone(&self.shared), self.carriers.clone());
+        self.shared.spawn(together::run(shared, carriers, together));
     }
 
     /// Hands a request to its lane and waits for the answer; first for a place, if the queues are

@@ -8,7 +8,7 @@
 //!   send ──▶ all granted ───────────────────────────────▶ granted
 //!    ▲       one is somebody else's ────────────────────▶ refused
 //!    ├────── some are missing: the next packet creates them
-//!    └────── some were passed over: again as a whole, after a pause with jitter
+//!    └────── some were passed over: again as a whole, after a pause with jitter; a shared hold that is waited for waits for its door first
 //! ```
 //!
 //! Two requests that each have one half and pass over the other would go on for ever without the jitter.
@@ -16,11 +16,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
-use super::carrier::{Carried, Errand};
+use super::carrier::{Carried, Carriers, Errand};
 use super::link::{Numbered, Sent};
 use super::outcome::{Outcome, Verdict};
 use super::request::{Member, Reply as Told, Request};
@@ -48,6 +48,8 @@ pub(crate) struct Together {
     /// In the order of all packets, each once; those that have a token have one.
     pub(crate) rows: Vec<(RowKey, Operation)>,
     pub(crate) mode: Mode,
+    /// It waits for the first row, when that was passed over: [`Mode::Queue`].
+    pub(crate) queues: bool,
     /// After this nothing is sent any more.
     pub(crate) expires: Moment,
     /// Nobody wants it any more.
@@ -170,6 +172,11 @@ impl Course {
         self.passed_over < TRIES
     }
 
+    /// Whether all rows are there, and one was passed over.
+    fn was_passed_over(&self) -> bool {
+        self.passed_over > 0 && self.missing.is_empty()
+    }
+
     /// How the next packet takes the stripe of a row.
     fn stripes(&self, position: usize, every_stripe: bool) -> Stripes {
         if every_stripe {
@@ -198,9 +205,10 @@ impl Course {
 /// A request on its way.
 struct Task {
     shared: Arc<Shared>,
-    errands: mpsc::UnboundedSender<Errand>,
+    carriers: Carriers,
     rows: Vec<(RowKey, Operation)>,
     mode: Mode,
+    queues: bool,
     expires: Moment,
     given_up: CancellationToken,
     course: Course,
@@ -214,14 +222,11 @@ struct Task {
 }
 
 /// Runs a request until it is known what became of it, however long that takes if a packet may have run.
-pub(super) async fn run(
-    shared: Arc<Shared>,
-    errands: mpsc::UnboundedSender<Errand>,
-    together: Together,
-) {
+pub(super) async fn run(shared: Arc<Shared>, carriers: Carriers, together: Together) {
     let Together {
         rows,
         mode,
+        queues,
         expires,
         given_up,
         told,
@@ -230,9 +235,10 @@ pub(super) async fn run(
     let _under_way = shared.enter();
     let mut task = Task {
         shared,
-        errands,
+        carriers,
         rows,
         mode,
+        queues,
         expires,
         given_up,
         course: Course::default(),
@@ -274,13 +280,13 @@ impl Task {
         let (told, carried) = oneshot::channel();
         let errand = Errand {
             rows: self.course.rows(&self.rows, every_stripe),
-            mode: self.mode,
+            mode: self.mode(),
             looks: !first,
             expires: self.expires,
             given_up: self.given_up.clone(),
             told,
         };
-        if self.errands.send(errand).is_err() {
+        if !self.carriers.send(errand) {
             return Some(Err(Error::Closed));
         }
         // Without an answer nothing was sent.
@@ -289,6 +295,14 @@ impl Task {
             return None;
         };
         self.carried(carried, first).await
+    }
+
+    fn mode(&self) -> Mode {
+        if self.queues && self.course.was_passed_over() && !self.shared.options.every_stripe {
+            Mode::Queue
+        } else {
+            self.mode
+        }
     }
 
     /// Why it is sent no more.
@@ -341,6 +355,10 @@ impl Task {
             Sent::Unknown(numbered) => {
                 self.unsettled = Some(numbered);
                 None
+            }
+            // A transaction keeps the row for longer than a packet waits.
+            Sent::RolledBack { locked: true, .. } if self.mode() == Mode::Queue => {
+                Some(Ok(Taken::Refused(vec![None; self.rows.len()])))
             }
             Sent::RolledBack { meaning, error, .. } => {
                 match meaning {

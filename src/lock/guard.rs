@@ -246,8 +246,8 @@ impl LockGuard {
     pub(super) fn send_release(mut self) -> Released {
         let end = match self.turn.take() {
             Some(turn) => {
-                turn.disarm();
-                Locks::end_turn(self.locks(), &self.view.lease, true)
+                let last = turn.disarm();
+                Locks::end_turn(self.locks(), &self.view.lease, last, true)
             }
             None => TurnEnd::Known(Err(Error::Closed)),
         };
@@ -318,7 +318,7 @@ impl LeaseView {
             lease: Arc::clone(&turn.lease),
             fence: turn.fence,
             part: turn.part.clone(),
-            signal: turn.lease.signal(),
+            signal: turn.signal(),
         }
     }
 

@@ -10,7 +10,7 @@
 //! - `@tag_lock_now`, `@tag_lock_micros`: the time at which it decided, so that what changes the rows comes to the
 //!   same results, however late it runs. (Deadlines are counted from when they are written: later than told, never sooner.)
 //!
-//! Where all operations of a group are carried out or none ([`Mode::Together`]), another one takes groups from the list of what is granted
+//! Where all operations of a group are carried out or none ([`Mode::Together`](super::packet::Mode::Together)), another one takes groups from the list of what is granted
 //! of which not each row is in it.
 //!
 //! What is refused stays locked until the transaction ends, as what is granted.
@@ -27,7 +27,7 @@ use super::NOW_MICROS;
 use super::column::Column;
 use super::list::{List, Part, Query};
 use super::operation::{STATEMENTS, Verb};
-use super::packet::{Batch, Mode, RowOperation};
+use super::packet::{Batch, RowOperation};
 use super::row::{Address, address};
 use super::script::Script;
 use super::texts;
@@ -128,7 +128,7 @@ impl Script<'_> {
             .collect();
         let address = address(rows.iter().map(|(_, row, _)| &row.key));
         self.decide(batch, &list.all(), &verbs, address);
-        if batch.mode == Mode::Together && !mutant::on(Mutant::GroupUnchecked) {
+        if batch.mode.is_together() && !mutant::on(Mutant::GroupUnchecked) {
             self.all_or_nothing(&rows, all);
         }
         let each_alone = self.has_sequences() && rows.len() >= EACH_ALONE;

@@ -126,6 +126,7 @@ fn shared() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
     let drain = Operation::Drain(Drain { wait: 1_000_000 });
     vec![
         ("share", Mode::Together, vec![open(), share()]),
+        ("share-and-wait", Mode::Queue, vec![open(), share()]),
         (
             "share-new-name",
             Mode::Together,

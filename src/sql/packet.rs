@@ -19,7 +19,8 @@
 //! the stripes of all rows that it creates: in ascending order, and for nothing else.
 //!
 //! A packet that waits for a row ([`Mode::Wait`]) takes no stripe and inserts nothing: it holds its
-//! lane's row and waits for one row that exists.
+//! lane's row and waits for one row that exists. One that waits for a door before it makes a shared hold ([`Mode::Queue`]) does the same, and
+//! passes over the other rows when it has that one.
 //!
 //! # Why the lists look as they do
 //!
@@ -56,11 +57,18 @@ pub(crate) enum Mode {
     Wait,
     /// Passes over them, and carries out all operations of a [group](RowOperation::group) or none.
     Together,
+    /// The same of a lock's own row and others of its name, but waits for that one before it does anything. Takes no stripe, and creates nothing.
+    Queue,
     /// Passes over them, and decides about one door when it has had its shared rows: [`super::shut`].
     Shut,
 }
 
 impl Mode {
+    /// Whether it carries out all operations or none.
+    pub(super) fn is_together(self) -> bool {
+        matches!(self, Self::Together | Self::Queue)
+    }
+
     pub(super) fn lock_rows(self) -> &'static str {
         match self {
             Self::Wait => " FOR UPDATE",
@@ -141,9 +149,17 @@ pub(crate) fn write(batch: &Batch<'_>, dialect: Dialect, prepared: &mut Prepared
     let mut script = Script::transaction(dialect, Some(prepared), weight + 1024);
     script.unchecked_if(Mutant::PacketUnchecked);
     script.number_batch(batch);
-    if batch.mode != Mode::Wait {
-        script.lock_stripes(batch.rows);
-        script.create_rows(batch.rows);
+    match (batch.mode, batch.rows) {
+        (Mode::Wait, _) => {}
+        (Mode::Queue, rows) => {
+            if let Some(first) = rows.first() {
+                script.wait_at_the_door(&first.key.name);
+            }
+        }
+        _ => {
+            script.lock_stripes(batch.rows);
+            script.create_rows(batch.rows);
+        }
     }
     let door = match (batch.mode, batch.rows) {
         (Mode::Shut, [door]) => Some(&door.key.name),

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use crate::clock::{from_micros, micros};
 use crate::mutant::{self, Mutant};
-use crate::timing::{GIVE_WAY, GIVE_WAY_TO_STANDBY, READERS_TURN, STANDBY, URGENT};
+use crate::timing::{
+    DRAIN, GIVE_WAY, GIVE_WAY_TO_STANDBY, LONGEST_WISH, READERS_TURN, STANDBY, URGENT,
+};
 
 /// The row is free, or does not count.
 pub(crate) const FREE: u8 = 0;
@@ -85,19 +87,30 @@ impl RowState {
     /// For how long a writer is known to wish that nobody enters, in microseconds.
     pub(crate) fn drained_for(&self) -> i64 {
         if self.is_shared() {
-            (self.count - self.at).max(0)
+            self.wished_for()
         } else {
             0
+        }
+    }
+
+    /// For how long a wish still runs that nobody enters. One that is further ahead than any ever is, is of a clock that has gone back since.
+    fn wished_for(&self) -> i64 {
+        let ahead = self.count.saturating_sub(self.at);
+        if ahead > micros(LONGEST_WISH) {
+            0
+        } else {
+            ahead.max(0)
         }
     }
 
     /// Whether a shared hold could be granted: `waits` as in [`Self::admits`].
     pub(crate) fn admits_shared(&self, waits: bool) -> bool {
         // A writer wishes it; one that has freed the lock takes it next.
-        let kept_out = self.count > self.at && !mutant::on(Mutant::WishUnheard);
+        let kept_out = self.wished_for() > 0 && !mutant::on(Mutant::WishUnheard);
         if self.is_shared() {
-            let turn = self.previous.saturating_add(micros(READERS_TURN));
-            !kept_out || turn > self.at
+            let since = self.at.saturating_sub(self.previous);
+            let their_turn = since < micros(READERS_TURN) && since >= -micros(DRAIN);
+            !kept_out || their_turn
         } else {
             self.is_free() && !kept_out && (waits || !self.is_promised())
         }

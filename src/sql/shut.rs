@@ -1,6 +1,6 @@
-//! Shutting the door of a lock that was held shared.
+//! The door of a lock that is held shared: waiting for it, and shutting it.
 //!
-//! In this order, each in a statement of its own: lock the door, so that no shared row becomes active; lock the rows that are, passing over
+//! To shut it, in this order, each in a statement of its own: lock the door, so that no shared row becomes active; lock the rows that are, passing over
 //! those that somebody has locked (a renewal may be under way, which no reader of rows sees); and then count, without a lock, those that are
 //! active. Only if both counts agree were all of them had, and only what was locked tells truly whether it has ended.
 //! `tests/shared_model` shows what comes of each of these steps left out.
@@ -38,6 +38,20 @@ pub(super) fn ended() -> &'static str {
 }
 
 impl Script<'_> {
+    /// Waits for the door, which transactions and other packets have in their turn.
+    pub(super) fn wait_at_the_door(&mut self, name: &Name) {
+        const MARK: &str = "@tag_lock_shut";
+        let door = Kind::Lock as u8;
+        let marked = self.marked();
+        self.reach(
+            name,
+            MARK,
+            &format!("SELECT {marked},COUNT(*) INTO {MARK},@tag_lock_door"),
+            &format!("t.lock_name=v.name AND t.kind={door} AND t.slot=0"),
+            Mode::Wait.lock_rows(),
+        );
+    }
+
     /// Locks the door and its shared rows, and leaves what [`all`] and [`ended`] say.
     pub(super) fn reach_shared(&mut self, name: &Name) {
         let door = Kind::Lock as u8;

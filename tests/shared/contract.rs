@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use sqlx::Connection;
-use tag_lock::{Error, LockState};
+use tag_lock::{AtClose, Error, LockState};
 
 use crate::support::proxy::Proxy;
-use crate::support::{TestDatabase, connected, number, patient, run};
+use crate::support::{TestDatabase, connected, eventually, number, patient, run};
 use crate::{HOUR, shared};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -282,6 +282,49 @@ async fn a_forced_release_ends_all_shared_holds_or_none() {
     database.remove().await;
 }
 
+/// Tasks that have one lease together: who has released is not told what becomes of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_released_is_told_of_no_loss() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let request = client.lock("l").ttl(Duration::from_secs(3)).shared();
+    let first = request.clone().acquire().await.unwrap();
+    let second = request.acquire().await.unwrap();
+    assert_eq!(first.fencing_token(), second.fencing_token(), "one lease");
+    let (signal, view) = (first.cancellation_token(), first.view());
+    let their_signal = second.cancellation_token();
+    first.release().await.unwrap();
+    assert!(client.force_release("l").await.unwrap());
+    second.lost().await;
+    assert!(their_signal.is_cancelled());
+    assert!(!signal.is_cancelled(), "it was released before");
+    let lost = tokio::time::timeout(Duration::from_millis(50), view.lost());
+    assert!(lost.await.is_err(), "it was released before");
+    assert!(matches!(
+        second.release().await,
+        Err(Error::LockLost { .. })
+    ));
+    database.remove().await;
+}
+
+/// What was freed by force is joined no more, though nobody here was told yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_joins_for_long_what_was_freed_by_force() {
+    let database = TestDatabase::new().await;
+    let (client, operator) = (database.client().await, database.client().await);
+    let held = shared(&client, "l").acquire().await.unwrap();
+    assert!(operator.force_release("l").await.unwrap());
+    eventually("a new hold begins", async || {
+        let reader = shared(&client, "l").acquire().await.unwrap();
+        let is_new = reader.fencing_token() > held.fencing_token();
+        drop(reader.release().await);
+        is_new
+    })
+    .await;
+    assert!(matches!(held.release().await, Err(Error::LockLost { .. })));
+    database.remove().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_purge_takes_what_has_ended_and_nothing_else() {
     let database = TestDatabase::new().await;
@@ -303,5 +346,34 @@ async fn a_purge_takes_what_has_ended_and_nothing_else() {
     assert!(writer.fencing_token() > token, "tokens went back");
     writer.release().await.unwrap();
     held.release().await.unwrap();
+    database.remove().await;
+}
+
+/// A closed client keeps what its tasks have together until the last of them is done with it, and that one alone releases it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn after_a_close_the_last_task_releases() {
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    for round in 0..20 {
+        let name = format!("l{round}");
+        let client = database.client().await;
+        let first = shared(&client, &name).acquire().await.unwrap();
+        let others = [
+            shared(&client, &name).acquire().await.unwrap(),
+            shared(&client, &name).acquire().await.unwrap(),
+        ];
+        let held = format!(
+            "SELECT COUNT(*) FROM t_tag_lock WHERE kind=6 AND status=1 AND lock_name='{name}'"
+        );
+        client.close(AtClose::Keep).await;
+        first.release().await.unwrap();
+        assert_eq!(number(&mut connection, &held).await, 1, "others have it");
+        // At once.
+        let ends = others.map(|guard| tokio::spawn(guard.release()));
+        for end in ends {
+            let ended = end.await.unwrap();
+            assert!(!matches!(ended, Err(Error::LockLost { .. })), "{ended:?}");
+        }
+    }
     database.remove().await;
 }

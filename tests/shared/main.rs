@@ -12,6 +12,7 @@ mod support;
 
 mod contract;
 mod faults;
+mod rows;
 mod turns;
 
 use std::time::Duration;

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use sqlx::Connection;
-use tag_lock::LockClient;
+use tag_lock::{Error, LockClient};
 use tokio::task::JoinSet;
 
 use crate::support::proxy::Proxy;
-use crate::support::{TestDatabase, connected, eventually, patient, server_deadlocks};
+use crate::support::{TestDatabase, connected, eventually, patient, run, server_deadlocks};
 use crate::{HOUR, shared};
 
 /// One acquire and one release of the process, whoever reads between.
@@ -211,5 +211,89 @@ async fn many_readers_and_writers_exclude_each_other() {
         ended.unwrap();
     }
     assert_eq!(server_deadlocks().await, deadlocks, "deadlocks");
+    database.remove().await;
+}
+
+/// A wish, and the readers' turn, are written with the server's time. If its clock goes back they lie far ahead.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_goes_back_keeps_nobody_out_for_long() {
+    let database = TestDatabase::new().await;
+    let (one, other) = (database.client().await, database.client().await);
+    let mut connection = database.connection().await;
+    let ahead = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6)) + 3600000000";
+    let door = "WHERE kind=1 AND lock_name='l'";
+    let reader = shared(&one, "l").acquire().await.unwrap();
+    // A wish: readers come in, and a new one is heard.
+    let wish = format!("UPDATE t_tag_lock SET count={ahead} {door}");
+    run(&mut connection, &wish).await;
+    let second = shared(&other, "l").try_acquire().await.unwrap();
+    second.expect("nobody wishes").release().await.unwrap();
+    let waits = other.lock("l").ttl(HOUR);
+    let waiting = tokio::spawn(async move { waits.acquire().await });
+    eventually("the writer is heard", async || {
+        shared(&other, "l").try_acquire().await.unwrap().is_none()
+    })
+    .await;
+    reader.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    // The readers' turn.
+    let reader = shared(&one, "l").acquire().await.unwrap();
+    let turn = format!("UPDATE t_tag_lock SET previous={ahead} {door}");
+    run(&mut connection, &turn).await;
+    let waits = other.lock("l").ttl(HOUR);
+    let waiting = tokio::spawn(async move { waits.acquire().await });
+    eventually("the writer is heard", async || {
+        shared(&other, "l").try_acquire().await.unwrap().is_none()
+    })
+    .await;
+    reader.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    // The door is free, and its wish lies ahead.
+    run(&mut connection, &wish).await;
+    let reader = shared(&one, "l").try_acquire().await.unwrap();
+    reader.expect("nobody writes").release().await.unwrap();
+    database.remove().await;
+}
+
+/// A transaction has the lock's row at any time, and the next one waits for it in the row's own queue: it is never seen free.
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_that_never_pause_do_not_starve_a_reader() {
+    let database = TestDatabase::new().await;
+    let (stops, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+    let mut writers = JoinSet::new();
+    let writes = database.client().await;
+    for _ in 0..4 {
+        let (client, stops, done) = (writes.clone(), Arc::clone(&stops), Arc::clone(&done));
+        let mut connection = database.connection().await;
+        writers.spawn(async move {
+            while !stops.load(Ordering::SeqCst) {
+                let mut tx = connection.begin().await.unwrap();
+                match client.lock_in(&mut tx, "l").await {
+                    Ok(_) => {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                        tx.commit().await.unwrap();
+                        done.fetch_add(1, Ordering::SeqCst);
+                    }
+                    // The reader came first.
+                    Err(Error::Timeout { .. }) => tx.rollback().await.unwrap(),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+    }
+    let reader = database.client().await;
+    for _ in 0..5 {
+        let before = done.load(Ordering::SeqCst);
+        eventually("transactions go on", async || {
+            done.load(Ordering::SeqCst) > before + 4
+        })
+        .await;
+        let guard = shared(&reader, "l").acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    stops.store(true, Ordering::SeqCst);
+    while let Some(ended) = writers.join_next().await {
+        ended.unwrap();
+    }
     database.remove().await;
 }

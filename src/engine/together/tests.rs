@@ -232,4 +232,32 @@ fn a_door_that_is_held_shared_no_more_was_closed() {
     ] {
         assert!(matches!(judge(&rows, &[Some(row)]), Seen::Granted(_)));
     }
+    // Who frees it by force is told whether it was this packet.
+    let force = Operation::Close(Close { forced: true });
+    let rows = [(RowKey::lock(Name::new("l").expect("a name")), force)];
+    for row in [door, IS_FREE, HELD] {
+        assert_eq!(judge(&rows, &[Some(row)]), Seen::Held);
+    }
+    let freed = RowState {
+        granted: true,
+        ..door
+    };
+    assert!(matches!(judge(&rows, &[Some(freed)]), Seen::Granted(_)));
+}
+
+#[test]
+fn who_was_passed_over_may_queue_and_who_creates_may_not() {
+    let mut course = Course::default();
+    assert!(!course.was_passed_over());
+    course.guess(vec![0]);
+    assert!(
+        !course.was_passed_over(),
+        "nobody knows whether it is missing"
+    );
+    course.again(vec![0]);
+    assert!(!course.was_passed_over(), "it is created");
+    course.again(vec![]);
+    assert!(course.was_passed_over());
+    course.again(vec![1]);
+    assert!(!course.was_passed_over(), "another one is created");
 }

@@ -34,6 +34,8 @@ use crate::token::Token;
 pub(crate) enum Closed {
     /// It is not held shared any more.
     Yes,
+    /// It was not held shared when it was to be freed by force.
+    NotShared,
     /// Somebody holds it, or has locked one of its rows.
     StillHeld,
 }
@@ -83,6 +85,7 @@ impl Locks {
         self.engine.take_together(Together {
             rows: vec![(RowKey::lock(name.clone()), operation)],
             mode: Mode::Shut,
+            queues: false,
             expires: Moment::now().after(self.engine.request_limit()),
             given_up: CancellationToken::new(),
             told: Box::new(told),
@@ -103,7 +106,14 @@ impl Locks {
         match tokio::time::timeout(limit, self.engine.driven(answer)).await {
             Ok(taken) => Ok(match taken? {
                 Taken::Granted(..) => Closed::Yes,
-                Taken::Refused(_) => Closed::StillHeld,
+                Taken::Refused(rows) => {
+                    let seen = rows.first().copied().flatten();
+                    if seen.is_none_or(|row| row.is_shared()) {
+                        Closed::StillHeld
+                    } else {
+                        Closed::NotShared
+                    }
+                }
             }),
             Err(_) => Err(Error::OutcomeUnknown {
                 name: name.to_string(),
@@ -205,6 +215,7 @@ impl Locks {
         self.engine.take_together(Together {
             rows: vec![(door, downgrade), (key, Operation::Share(share))],
             mode: Mode::Together,
+            queues: false,
             expires: lease.trusted_until(),
             given_up: CancellationToken::new(),
             told: Box::new(move |result| {

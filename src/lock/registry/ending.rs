@@ -53,8 +53,13 @@ pub(crate) enum TurnEnd {
 }
 
 impl Locks {
-    /// Ends a task's turn. `hears`: somebody waits to hear how.
-    pub(crate) fn end_turn(locks: &Arc<Self>, lease: &Arc<Lease>, hears: bool) -> TurnEnd {
+    /// Ends a task's turn. `last`: no other task has the lease together with this one; `hears`: somebody waits to hear how.
+    pub(crate) fn end_turn(
+        locks: &Arc<Self>,
+        lease: &Arc<Lease>,
+        last: bool,
+        hears: bool,
+    ) -> TurnEnd {
         if !lease.is_joint() {
             lease.hold.end();
         }
@@ -79,8 +84,7 @@ impl Locks {
             locks.end_permit(lease, now, &mut actions)
         };
         // The client is closed: others who have it together with this task keep it.
-        let joint = lease.parts.load(Ordering::Acquire) > 0;
-        let over = over.or(joint.then_some(TurnOver::Shared));
+        let over = over.or((!last).then_some(TurnOver::Shared));
         // The client is closed, or it is the slot of a job. Whoever ends the lease releases it, once: an owner's levels are counted.
         if over.is_none() && lease.end() {
             actions.push(Action::Release {

@@ -9,14 +9,15 @@
 //! with its clocks, or that the server's clock was stepped forward: there, only fencing tokens and
 //! verification inside a transaction protect, and they always do.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::Locks;
 use super::semaphore::Seat;
+use super::turn::Part;
 use crate::clock::{Moment, from_micros, micros};
 use crate::lock::terms::Terms;
 use crate::metric::Hold;
@@ -69,8 +70,8 @@ pub(crate) struct Lease {
     turn: AtomicU64,
     /// The signal of the current turn. A turn that ended normally never fires.
     signal: Mutex<CancellationToken>,
-    /// How many tasks have it together, if they do.
-    pub(super) parts: AtomicUsize,
+    /// Of the tasks that have it together.
+    parts: Mutex<Vec<Arc<Part>>>,
     lost: AtomicBool,
     ended: AtomicBool,
     /// A guard of it has reached its caller: from then on the minimum hold counts.
@@ -133,7 +134,7 @@ impl Lease {
             told_until: AtomicI64::new(until),
             turn: AtomicU64::new(first),
             signal: Mutex::default(),
-            parts: AtomicUsize::new(0),
+            parts: Mutex::default(),
             lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             reached: AtomicBool::new(false),
@@ -301,8 +302,35 @@ impl Lease {
             return false;
         }
         self.lock_signal().cancel();
+        for part in self.lock_parts().iter() {
+            part.signal().cancel();
+        }
         self.hold.end();
         true
+    }
+
+    /// A task more has it, together with others.
+    pub(super) fn begin_part(&self) -> Arc<Part> {
+        let part = Arc::<Part>::default();
+        self.lock_parts().push(Arc::clone(&part));
+        // Lost in this moment: either it is seen here, or `lose` finds the part.
+        if self.is_lost() {
+            part.signal().cancel();
+        }
+        part
+    }
+
+    /// A task is done with it: what becomes of the lease concerns it no more. Whether it was the last one.
+    pub(super) fn end_part(&self, part: &Arc<Part>) -> bool {
+        let mut parts = self.lock_parts();
+        if let Some(at) = parts.iter().rposition(|other| Arc::ptr_eq(other, part)) {
+            parts.swap_remove(at);
+        }
+        parts.is_empty()
+    }
+
+    fn lock_parts(&self) -> MutexGuard<'_, Vec<Arc<Part>>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -457,8 +485,6 @@ impl std::fmt::Debug for Lease {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     /// A server whose clock went back finds more than was asked for.

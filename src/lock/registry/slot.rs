@@ -144,8 +144,8 @@ impl Locks {
     /// Releases a slot that is not done, and waits until that is certain.
     pub(crate) async fn give_back(self: &Arc<Self>, turn: Turn) -> Result<(), Error> {
         let lease = Arc::clone(&turn.lease);
-        turn.disarm();
-        match Self::end_turn(self, &lease, true) {
+        let last = turn.disarm();
+        match Self::end_turn(self, &lease, last, true) {
             TurnEnd::Known(result) => result,
             TurnEnd::Sent(receiver) => self.until_released(&lease, receiver).await,
         }

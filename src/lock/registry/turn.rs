@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio_util::sync::CancellationToken;
+
 use super::Locks;
 use super::lease::Lease;
 use crate::metric::Hold;
@@ -22,6 +24,8 @@ pub(crate) struct Turn {
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     over: AtomicBool,
+    /// Fires if the lease is lost while this part of it is held.
+    signal: CancellationToken,
     hold: Hold,
 }
 
@@ -29,18 +33,19 @@ impl Part {
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
+
+    pub(crate) fn signal(&self) -> &CancellationToken {
+        &self.signal
+    }
 }
 
 impl Turn {
     /// The lease's current turn.
     pub(crate) fn current(lease: &Arc<Lease>) -> Self {
-        if lease.is_joint() {
-            lease.parts.fetch_add(1, Ordering::AcqRel);
-        }
         Self {
             lease: Arc::clone(lease),
             fence: lease.current_turn(),
-            part: lease.is_joint().then(Arc::default),
+            part: lease.is_joint().then(|| lease.begin_part()),
             armed: true,
         }
     }
@@ -53,23 +58,39 @@ impl Turn {
         }
     }
 
-    /// Takes the turn's end into the caller's hands.
-    pub(crate) fn disarm(mut self) {
+    /// What says that it is lost.
+    pub(crate) fn signal(&self) -> CancellationToken {
+        match &self.part {
+            Some(part) => part.signal().clone(),
+            None => self.lease.signal(),
+        }
+    }
+
+    /// Takes the turn's end into the caller's hands. Whether no other task has a part in the lease now.
+    pub(crate) fn disarm(mut self) -> bool {
         self.armed = false;
+        self.leave()
+    }
+
+    /// Ends its part, once.
+    fn leave(&mut self) -> bool {
+        let Some(part) = self.part.take() else {
+            return true;
+        };
+        part.over.store(true, Ordering::Release);
+        part.hold.end();
+        self.lease.end_part(&part)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(part) = &self.part {
-            part.over.store(true, Ordering::Release);
-            self.lease.parts.fetch_sub(1, Ordering::AcqRel);
-            part.hold.end();
+        if !self.armed {
+            return;
         }
-        if self.armed
-            && let Some(locks) = self.lease.locks.upgrade()
-        {
-            let _ = Locks::end_turn(&locks, &self.lease, false);
+        let last = self.leave();
+        if let Some(locks) = self.lease.locks.upgrade() {
+            let _ = Locks::end_turn(&locks, &self.lease, last, false);
         }
     }
 }

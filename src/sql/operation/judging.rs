@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::sql::reply::{ACTIVE, DONE, FREE, KEPT};
+use crate::sql::reply::{ACTIVE, DONE, FREE, KEPT, SHARED};
 use crate::token::Token;
 
 const HELD: RowState = RowState {
@@ -357,6 +357,28 @@ fn a_wish_that_is_taken_back_is_gone() {
 }
 
 /// The slot of a job that was finished: by this operation, or before by a transaction of the holder's.
+#[test]
+fn a_writers_wish_that_was_not_written_is_written_again() {
+    let drain = Operation::Drain(Drain { wait: 1_000_000 });
+    let door = RowState {
+        status: SHARED,
+        remaining: i64::MAX,
+        ..HELD
+    };
+    let done = Verdict::Final(Outcome::Done);
+    for (count, expected) in [(0, Verdict::Busy), (100_000, Verdict::Busy)] {
+        let row = RowState { count, ..door };
+        assert_eq!(drain.judge(Some(&row)), expected);
+    }
+    let known = RowState {
+        count: 900_000,
+        ..door
+    };
+    assert_eq!(drain.judge(Some(&known)), done);
+    assert_eq!(drain.judge(Some(&HELD)), done, "nobody holds it shared");
+    assert_eq!(drain.judge(None), done);
+}
+
 #[test]
 fn a_finish_is_told_by_the_record_that_it_left() {
     let release = |finishes| {

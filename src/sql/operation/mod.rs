@@ -265,7 +265,7 @@ impl Operation {
             Self::Open(open) => open.judge(row),
             Self::Downgrade(downgrade) => downgrade.judge(row),
             Self::Share(share) => share.judge(row),
-            Self::Close(_) => Close::judge(row),
+            Self::Close(close) => close.judge(row),
             Self::Release(release) => release.judge(row),
             Self::Renew(renew) => renew.judge(row),
             Self::ForceRelease(force) => force.judge(row),
@@ -274,7 +274,8 @@ impl Operation {
             Self::Delete(delete) => delete.judge(row),
             Self::Once(once) => once.judge(row),
             Self::Want(want) => want.judge(row),
-            Self::Touch(_) | Self::Drain(_) => Verdict::Final(Outcome::Done),
+            Self::Drain(drain) => drain.judge(row),
+            Self::Touch(_) => Verdict::Final(Outcome::Done),
         }
     }
 
@@ -369,7 +370,7 @@ impl Operation {
             Self::Open(open) => open.is_refused_by(row),
             Self::Downgrade(downgrade) => downgrade.is_refused_by(row),
             Self::Share(_) => !row.is_free(),
-            Self::Close(_) => row.is_shared(),
+            Self::Close(close) => close.is_refused_by(row),
             _ => false,
         }
     }

@@ -14,7 +14,7 @@ use crate::sql::outcome::{Outcome, Verdict};
 use crate::sql::reply::{ACTIVE, RowState, SHARED};
 use crate::sql::row::{FREE, HELD};
 use crate::sql::shut;
-use crate::timing::{GIVE_WAY, READERS_TURN};
+use crate::timing::{DRAIN, GIVE_WAY, LONGEST_WISH, READERS_TURN};
 use crate::token::Token;
 
 /// Above all tokens of the door and of the shared row; both become it.
@@ -34,14 +34,20 @@ impl Open {
     }
 
     /// Held shared, and no writer wishes that nobody enters, or this is the readers' turn; or free, and not [freed](Close) just now for a writer.
+    /// A wish, or a turn, that is further ahead than any ever is, is of a clock that has gone back since.
     pub(super) fn condition() -> String {
         let unwanted = Acquire::unwanted();
         let turn = READERS_TURN.as_micros();
+        let (ahead, late) = (LONGEST_WISH.as_micros(), DRAIN.as_micros());
         let (enters, opens) = if mutant::on(Mutant::WishUnheard) {
-            (String::new(), "")
+            (String::new(), String::new())
         } else {
-            let enters = format!(" AND (t.count<={{micros}} OR t.previous>{{micros}}-{turn})");
-            (enters, " AND t.count<={micros}")
+            let unheard = format!("(t.count<={{micros}} OR t.count>{{micros}}+{ahead})");
+            let turn = format!("t.previous>{{micros}}-{turn} AND t.previous<={{micros}}+{late}");
+            (
+                format!(" AND ({unheard} OR {turn})"),
+                format!(" AND {unheard}"),
+            )
         };
         let held = if mutant::on(Mutant::DoorOpensHeld) {
             " OR t.status=1"
@@ -220,13 +226,20 @@ impl Close {
         ]
     }
 
-    pub(super) fn judge(row: &RowState) -> Verdict {
-        if row.is_shared() {
+    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+        if self.is_refused_by(row) {
             Verdict::Final(Outcome::Held(*row))
         } else {
             // By this, or before.
             Verdict::Final(released(row))
         }
+    }
+}
+
+impl Close {
+    /// Whoever frees it by force is told whether there was something to be freed.
+    pub(super) fn is_refused_by(&self, row: &RowState) -> bool {
+        row.is_shared() || self.forced
     }
 }
 
@@ -255,7 +268,20 @@ impl Drain {
         format!("t.status={SHARED}")
     }
 
+    /// A wish that was not written, since somebody had the row, is to be.
+    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+        if row.is_shared() && row.drained_for() < self.wait / 2 {
+            Verdict::Busy
+        } else {
+            Verdict::Final(Outcome::Done)
+        }
+    }
+
     pub(super) fn assignments() -> Assignments {
-        vec![("count", "GREATEST(t.count,{micros}+v.wait)".into())]
+        let ahead = LONGEST_WISH.as_micros();
+        let wish = format!(
+            "IF(t.count>{{micros}}+{ahead},{{micros}}+v.wait,GREATEST(t.count,{{micros}}+v.wait))"
+        );
+        vec![("count", wish)]
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::readers::{Action, Question, Readers};
+use self::readers::{Action, OTHER_SLOTS, Question, Readers, first_slot};
 use super::lease::Lease;
 use super::place::{self, TurnOver, Waiter};
 use super::ticket::{Line, Ticket};
@@ -46,9 +46,10 @@ impl AllReaders {
         Some(result)
     }
 
-    /// The slot for a hold that begins, and is not asked for here: one whose row is there already, as a rule. `base`: the first slot of a name.
-    pub(super) fn free_slot(&self, name: &Name, base: u32) -> u32 {
-        self.map.get(name).map_or(base, Readers::free_slot)
+    /// The slot for a hold of a client's that begins, and is not asked for here: one whose row is there already, as a rule.
+    pub(super) fn free_slot(&self, name: &Name, client: u32) -> u32 {
+        let first = || first_slot(client);
+        self.map.get(name).map_or_else(first, Readers::free_slot)
     }
 
     /// Those to look at now, and when the next look is due.
@@ -105,7 +106,7 @@ impl Locks {
         };
         all.map
             .entry(name.clone())
-            .or_insert_with(|| Readers::new(self.client))
+            .or_insert_with(|| Readers::new(first_slot(self.client)))
             .enter(waiter, now, &mut actions);
         drop(all);
         self.carry_out_shared(name, actions);
@@ -168,6 +169,7 @@ impl Locks {
             terms,
             slot,
             gives_way,
+            waits,
         } = question;
         let (row, share) = self.share(name, slot, &terms);
         let token = share.token;
@@ -179,6 +181,7 @@ impl Locks {
                 (row, Operation::Share(share)),
             ],
             mode: Mode::Together,
+            queues: waits,
             expires: Moment::now().after(self.engine.request_limit()),
             given_up: CancellationToken::new(),
             told: Box::new(move |result| locks.asked_for_shared(&name, key, token, terms, result)),
@@ -215,10 +218,11 @@ impl Locks {
                 let row = |at: usize| rows.get(at).copied().flatten();
                 let door = row(0);
                 let opens = door.is_some_and(|door: RowState| door.admits_shared(true));
-                let taken = row(1).is_some_and(|row| !row.is_free());
+                // Who has that row may have a transaction open that has verified its hold.
+                let taken = row(1).is_none_or(|row| !row.is_free());
                 let _ = self.change_readers(name, |readers, actions| {
                     if opens && taken {
-                        readers.slot_is_taken(rand::random(), now, actions);
+                        readers.slot_is_taken(rand::random_range(0..OTHER_SLOTS), now, actions);
                     } else {
                         readers.refused(door.as_ref(), now, actions);
                     }
@@ -270,7 +274,7 @@ impl Locks {
         if !all.closed {
             all.map
                 .entry(lease.name.clone())
-                .or_insert_with(|| Readers::new(self.client))
+                .or_insert_with(|| Readers::new(first_slot(self.client)))
                 .has(Arc::clone(lease));
         }
         turn

@@ -30,6 +30,16 @@ use crate::timing::{LOOK, SLICE, WANT_AGAIN};
 /// The first pause between two looks; each is twice as long as the one before.
 const FIRST: Duration = Duration::from_millis(2);
 
+/// Clients begin at one of so many slots, and take another client's row when that is done with it: so a lock has few rows however many clients
+/// come and go. Who finds its row in use goes on at one of more.
+const SLOTS: u32 = 256;
+pub(super) const OTHER_SLOTS: u32 = 65_536;
+
+/// Where a client begins.
+pub(super) fn first_slot(client: u32) -> u32 {
+    client % SLOTS
+}
+
 /// What is to be done.
 #[derive(Debug)]
 pub(crate) enum Action {
@@ -56,6 +66,8 @@ pub(crate) struct Question {
     pub(crate) slot: u32,
     /// Those who have waited go first.
     pub(crate) gives_way: bool,
+    /// It stands in the row's own queue, if it is passed over.
+    pub(crate) waits: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +100,7 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// `base`: the slot that nobody else has, as a rule.
+    /// `base`: a slot that nobody else has, as a rule.
     pub(crate) fn new(base: u32) -> Self {
         Self {
             queue: Queue::default(),
@@ -133,15 +145,16 @@ impl Readers {
     /// Asks for the first that waits.
     fn ask(&mut self, gives_way: bool, now: Moment, actions: &mut Vec<Action>) {
         let Some(first) = self.queue.nth(0) else {
-            self.state = State::Idle;
+            self.give_up(actions);
             return;
         };
-        let terms = first.terms.clone();
+        let (terms, waits) = (first.terms.clone(), !first.once);
         self.state = State::Asking { since: now };
         actions.push(Action::Ask(Question {
             terms,
             slot: self.free_slot(),
             gives_way,
+            waits,
         }));
     }
 

@@ -214,6 +214,45 @@ fn a_writer_is_told_once_that_somebody_waits_and_that_nobody_does() {
     assert!(rig.readers.is_done());
 }
 
+/// Otherwise a writer elsewhere lets somebody go first for a minute who has gone.
+#[test]
+fn who_went_away_while_he_was_asked_for_takes_his_wish_back() {
+    let mut rig = Rig::new();
+    let answer = rig.enter(1, terms(), false);
+    let held = row(ACTIVE, 5_000_000);
+    rig.readers.refused(Some(&held), rig.now, &mut rig.actions);
+    rig.readers
+        .looked(Some(&row(FREE, -1)), rig.now, &mut rig.actions);
+    assert!(rig.asks().is_some());
+    drop(answer);
+    assert!(rig.readers.leave(1, &mut rig.actions));
+    rig.readers.slot_is_taken(9, rig.now, &mut rig.actions);
+    assert!(matches!(rig.actions.last(), Some(Action::NoLongerWant)));
+    assert!(rig.readers.is_done());
+}
+
+/// A wish or a turn that is ahead by more than any ever is was written before the server's clock went back.
+#[test]
+fn what_lies_far_ahead_is_not_believed() {
+    let door = row(SHARED, i64::MAX);
+    let admits = |count: i64, previous: i64| {
+        let at = door.at;
+        let row = RowState {
+            count: at + count,
+            previous: at + previous,
+            ..door
+        };
+        row.admits_shared(true)
+    };
+    let long_ago = -10_000_000;
+    assert!(admits(0, long_ago));
+    assert!(!admits(900_000, long_ago), "a wish");
+    assert!(admits(3_600_000_000, long_ago), "of another time");
+    assert!(admits(900_000, -100_000), "the readers' turn");
+    assert!(admits(900_000, 100_000), "which has begun meanwhile");
+    assert!(!admits(900_000, 3_600_000_000), "of another time");
+}
+
 #[test]
 fn who_does_not_wait_has_the_next_answer() {
     let mut rig = Rig::new();

@@ -30,7 +30,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   WHERE 1
   AND (LENGTH(@tag_lock_granted)=? OR FIND_IN_SET(?,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
-    t_tag_lock.count=GREATEST(t_tag_lock.count,@tag_lock_micros+?)';
+    t_tag_lock.count=IF(t_tag_lock.count>@tag_lock_micros+2000000,@tag_lock_micros+?,GREATEST(t_tag_lock.count,@tag_lock_micros+?))';
 
 BEGIN NOT ATOMIC
 SET @tag_lock_changed=NULL;
@@ -52,6 +52,7 @@ EXECUTE tag_lock_2
     1,
     1,
     0,
+    1000000,
     1000000;
 
 IF @tag_lock_decided=:mark

@@ -30,7 +30,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
   WHERE 1
   AND (LENGTH(@tag_lock_granted)=? OR FIND_IN_SET(?,@tag_lock_granted))
   ON DUPLICATE KEY UPDATE t_tag_lock.modify_time=UTC_TIMESTAMP(6),
-    t_tag_lock.count=GREATEST(t_tag_lock.count,@tag_lock_micros+?)';
+    t_tag_lock.count=IF(t_tag_lock.count>@tag_lock_micros+2000000,@tag_lock_micros+?,GREATEST(t_tag_lock.count,@tag_lock_micros+?))';
 
 SET @tag_lock_changed=NULL,
     wait_timeout=1,
@@ -60,6 +60,7 @@ EXECUTE tag_lock_2
     @tag_lock_6,
     @tag_lock_6,
     @tag_lock_3,
+    @tag_lock_7,
     @tag_lock_7;
 
 SET completion_type=IF(@tag_lock_decided=:mark AND ROW_COUNT()=2*(@tag_lock_granted<>''),'NO_CHAIN','undone');
