@@ -216,6 +216,9 @@ fn links_between_pages_work_in_the_crates_pages() {
     expect_none(faults);
 }
 
+/// Where the examples of the package `race` are.
+const RACE: &str = "benches/race/examples";
+
 /// `name` is a file of Rust in `folder`, or a folder with a `main.rs`.
 fn is_target(folder: &str, name: &str) -> bool {
     let folder = root().join(folder);
@@ -234,13 +237,13 @@ fn files_that_are_named_exist() {
         }
         for code in &page.code {
             let words: Vec<&str> = code.split_whitespace().collect();
+            let of_the_race = words.windows(2).any(|pair| pair == ["-p", "race"]);
             for pair in words.windows(2) {
                 let named = TARGETS.iter().find(|(option, _)| *option == pair[0]);
                 // In capitals stands what a reader puts in.
-                if let Some((_, folder)) = named
-                    && pair[1] != "NAME"
-                    && !is_target(folder, pair[1])
-                {
+                let Some((_, folder)) = named else { continue };
+                let folder = if of_the_race { RACE } else { folder };
+                if pair[1] != "NAME" && !is_target(folder, pair[1]) {
                     faults.push(wrong(file, &format!("{folder}/{} does not exist", pair[1])));
                 }
             }

@@ -35,3 +35,7 @@ pub mod performance {}
 #[doc = include_str!("links.md")]
 #[doc = include_str!("../../docs/reliability.md")]
 pub mod reliability {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/testing.md")]
+pub mod testing {}
