@@ -16,6 +16,7 @@ use crate::clock::{Moment, micros};
 use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
 use crate::error::Error;
+use crate::name::Name;
 use crate::sql::dialect::Dialect;
 use crate::sql::operation::{Operation, Renew};
 
@@ -393,6 +394,21 @@ impl LeaseView {
             && self.lease.idle_since().is_none()
             && !self.lease.has_ended()
             && !self.part.as_ref().is_some_and(|part| part.is_over())
+    }
+
+    /// The lock's name, as the server is told.
+    pub(crate) fn full_name(&self) -> &Name {
+        &self.lease.name
+    }
+
+    /// A transaction of the caller's, sent at `sent`, found it held.
+    pub(crate) fn found_held(&self, sent: Moment) {
+        self.lease.found_held(sent);
+    }
+
+    /// A transaction of the caller's has released it at `now`, and is open.
+    pub(crate) fn release_is_open(&self, now: Moment) {
+        self.lease.release_is_open(now);
     }
 
     /// Of a permit, which one it is.

@@ -31,8 +31,10 @@ const INSIDE: &str = "(@@in_transaction OR NOT @@autocommit)";
 /// `KILL QUERY` between two statements makes the server forget those behind it, and say nothing: the client would wait for
 /// their results for ever. So the server closes a session that is idle then for two seconds. The last statement of the packet takes
 /// that back, and, when one of them fails, [`RESTORE`].
-const CHECK: &str = "SET @tag_lock_idle=@@wait_timeout,wait_timeout=2;\
-     SAVEPOINT tag_lock_in_transaction;RELEASE SAVEPOINT tag_lock_in_transaction;";
+const CHECK: &str = "SAVEPOINT tag_lock_in_transaction;RELEASE SAVEPOINT tag_lock_in_transaction;";
+
+/// What a packet of several statements begins with.
+const BOUND: &str = "SET @tag_lock_idle=@@wait_timeout,wait_timeout=2;";
 
 /// Takes back that the time is bounded for which the session may be idle.
 pub(crate) const RESTORE: &str = "SET wait_timeout=@tag_lock_idle";
@@ -58,28 +60,53 @@ pub(crate) struct Change {
     refusal: u64,
 }
 
-/// A packet that is one statement, or the check that there is a transaction, and one statement.
+/// A packet of one statement, or of several; and the check that there is a transaction.
 pub(crate) struct Packet {
     pub(crate) sql: String,
-    /// Which of the packet's results is the statement's.
+    /// Which of the packet's results is the first statement's. Those of the others follow.
     pub(crate) result: usize,
     /// After an error [`RESTORE`] is to be sent.
     pub(crate) restores: bool,
 }
 
 impl Packet {
-    fn of(dialect: Dialect, statement: &str) -> Self {
-        match dialect {
-            Dialect::MariaDb { .. } => Self {
-                sql: [LOCKING, statement].concat(),
-                result: 0,
-                restores: false,
-            },
-            Dialect::MySql => Self {
-                sql: [CHECK, statement, ";", RESTORE].concat(),
-                result: 3,
-                restores: true,
-            },
+    /// Of changes that are sent together.
+    pub(crate) fn of(changes: &[Change]) -> Self {
+        let dialect = changes.first().map(|change| change.dialect);
+        let statements = changes.iter().map(|change| change.sql.as_str());
+        Self::of_statements(dialect.unwrap_or(Dialect::MySql), statements)
+    }
+
+    fn of_statements<'s>(
+        dialect: Dialect,
+        statements: impl ExactSizeIterator<Item = &'s str>,
+    ) -> Self {
+        let (check, locking) = match dialect {
+            Dialect::MariaDb { .. } => ("", LOCKING),
+            Dialect::MySql => (CHECK, ""),
+        };
+        let restores = !check.is_empty() || statements.len() > 1;
+        let mut sql = String::new();
+        if restores {
+            sql.push_str(BOUND);
+            sql.push_str(check);
+        }
+        let result = sql.matches(';').count();
+        for (number, statement) in statements.enumerate() {
+            if number > 0 {
+                sql.push(';');
+            }
+            sql.push_str(locking);
+            sql.push_str(statement);
+        }
+        if restores {
+            sql.push(';');
+            sql.push_str(RESTORE);
+        }
+        Self {
+            sql,
+            result,
+            restores,
         }
     }
 }
@@ -123,8 +150,9 @@ impl Change {
         self.sql.push_str(")=0");
     }
 
-    pub(crate) fn packet(&self) -> Packet {
-        Packet::of(self.dialect, &self.sql)
+    /// The length of its statement.
+    pub(crate) fn bytes(&self) -> usize {
+        LOCKING.len() + self.sql.len() + 1
     }
 
     /// From the numbers of the acknowledgement.
@@ -329,5 +357,5 @@ pub(crate) fn get(dialect: Dialect, name: &str) -> Packet {
         format!("SELECT IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count),{inside} FROM t_tag_lock t");
     address(&mut sql, name, Kind::Counter);
     sql.push_str(" FOR UPDATE");
-    Packet::of(dialect, &sql)
+    Packet::of_statements(dialect, std::iter::once(sql.as_str()))
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnection;
 use tag_lock::Error;
 
-use crate::support::{TestDatabase, eventually, run};
+use crate::support::proxy::Proxy;
+use crate::support::{TestDatabase, connect, eventually, number, run};
 use crate::{TTL, held};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -152,5 +153,76 @@ async fn a_row_that_a_transaction_holds_is_in_the_way() {
             .expect("acquires");
         guard.release().await.expect("ours");
     }
+    database.remove().await;
+}
+
+/// One packet for all, and for many long names a few.
+#[tokio::test]
+async fn a_group_costs_a_round_trip() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let proxy = Proxy::before(&database.url).await.expect("a proxy");
+    let mut connection = connect(&proxy.url(&database.url)).await;
+    let long = |number: usize| format!("{number:03}{}", "é".repeat(252));
+    let many: Vec<String> = (0..256).map(long).collect();
+    let few: Vec<String> = NAMES.map(str::to_owned).into();
+    for (names, most) in [(few, 1), (many, 30)] {
+        let guard = client.lock_all(&names).ttl(TTL).acquire().await;
+        let guard = guard.expect("acquires");
+        begin(&mut connection, "READ COMMITTED").await;
+        let before = proxy.counters();
+        guard.verify_in(&mut connection).await.expect("ours");
+        let verified = proxy.counters();
+        guard.release_in(&mut connection).await.expect("ours");
+        let released = proxy.counters();
+        for trips in [verified.since(&before), released.since(&verified)] {
+            assert!((1..=most).contains(&trips.round_trips), "{trips:?}");
+        }
+        // How long the session may be idle is as before.
+        let idle = "SELECT @@wait_timeout > 2";
+        assert_eq!(number(&mut connection, idle).await, 1);
+        run(&mut connection, "COMMIT").await;
+        let free = client.lock_all(&names).try_acquire().await;
+        free.expect("an answer")
+            .expect("free")
+            .release()
+            .await
+            .expect("ours");
+        drop(guard);
+    }
+    database.remove().await;
+}
+
+#[tokio::test]
+async fn what_is_in_the_way_of_a_group_is_named() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let (mut connection, mut another) = (database.connection().await, database.connection().await);
+    let guard = client.lock_all(NAMES).ttl(TTL).acquire().await;
+    let guard = guard.expect("acquires");
+    let outside = guard.verify_in(&mut connection).await;
+    assert!(
+        matches!(outside, Err(Error::NoTransaction { .. })),
+        "{outside:?}"
+    );
+    run(&mut another, "START TRANSACTION").await;
+    let row = "SELECT fence FROM t_tag_lock WHERE lock_name='b' AND kind=1 AND slot=0 FOR UPDATE";
+    run(&mut another, row).await;
+    run(&mut connection, "SET SESSION innodb_lock_wait_timeout=1").await;
+    for _ in 0..2 {
+        begin(&mut connection, "READ COMMITTED").await;
+        match guard.verify_in(&mut connection).await {
+            Err(Error::Busy { name }) => assert_eq!(name, "b"),
+            result => panic!("{result:?}"),
+        }
+        run(&mut connection, "ROLLBACK").await;
+        let idle = "SELECT @@wait_timeout > 2";
+        assert_eq!(number(&mut connection, idle).await, 1);
+    }
+    run(&mut another, "ROLLBACK").await;
+    begin(&mut connection, "READ COMMITTED").await;
+    guard.verify_in(&mut connection).await.expect("ours");
+    run(&mut connection, "COMMIT").await;
+    guard.release().await.expect("ours");
     database.remove().await;
 }

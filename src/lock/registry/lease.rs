@@ -71,7 +71,7 @@ pub(crate) struct Lease {
     /// The signal of the current turn. A turn that ended normally never fires.
     signal: Mutex<CancellationToken>,
     /// Of the tasks that have it together.
-    parts: Mutex<Vec<Arc<Part>>>,
+    pub(super) parts: Mutex<Vec<Arc<Part>>>,
     lost: AtomicBool,
     ended: AtomicBool,
     /// A guard of it has reached its caller: from then on the minimum hold counts.
@@ -302,35 +302,11 @@ impl Lease {
             return false;
         }
         self.lock_signal().cancel();
-        for part in self.lock_parts().iter() {
+        for part in self.parts().iter() {
             part.signal().cancel();
         }
         self.hold.end();
         true
-    }
-
-    /// A task more has it, together with others.
-    pub(super) fn begin_part(&self) -> Arc<Part> {
-        let part = Arc::<Part>::default();
-        self.lock_parts().push(Arc::clone(&part));
-        // Lost in this moment: either it is seen here, or `lose` finds the part.
-        if self.is_lost() {
-            part.signal().cancel();
-        }
-        part
-    }
-
-    /// A task is done with it: what becomes of the lease concerns it no more. Whether it was the last one.
-    pub(super) fn end_part(&self, part: &Arc<Part>) -> bool {
-        let mut parts = self.lock_parts();
-        if let Some(at) = parts.iter().rposition(|other| Arc::ptr_eq(other, part)) {
-            parts.swap_remove(at);
-        }
-        parts.is_empty()
-    }
-
-    fn lock_parts(&self) -> MutexGuard<'_, Vec<Arc<Part>>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_lost(&self) -> bool {

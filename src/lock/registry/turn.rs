@@ -1,7 +1,7 @@
 //! A task's turn with a lease.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +36,32 @@ impl Part {
 
     pub(crate) fn signal(&self) -> &CancellationToken {
         &self.signal
+    }
+}
+
+impl Lease {
+    /// A task more has it, together with others.
+    pub(super) fn begin_part(&self) -> Arc<Part> {
+        let part = Arc::<Part>::default();
+        self.parts().push(Arc::clone(&part));
+        // Lost in this moment: either it is seen here, or `lose` finds the part.
+        if self.is_lost() {
+            part.signal().cancel();
+        }
+        part
+    }
+
+    /// A task is done with it: what becomes of the lease concerns it no more. Whether it was the last one.
+    pub(super) fn end_part(&self, part: &Arc<Part>) -> bool {
+        let mut parts = self.parts();
+        if let Some(at) = parts.iter().rposition(|other| Arc::ptr_eq(other, part)) {
+            parts.swap_remove(at);
+        }
+        parts.is_empty()
+    }
+
+    pub(super) fn parts(&self) -> MutexGuard<'_, Vec<Arc<Part>>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

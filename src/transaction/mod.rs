@@ -14,11 +14,17 @@
 //!
 //! An answer is believed only if the row explains it: see [`Change`]. Each call sets the connection's `LAST_INSERT_ID()`.
 
+mod sending;
+mod several;
+
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
-use sqlx::mysql::{MySqlConnection, MySqlQueryResult, MySqlRow};
-use sqlx::{AssertSqlSafe, Either, Row};
+use sqlx::Row;
+use sqlx::mysql::MySqlConnection;
+
+pub(crate) use self::sending::execute;
+use self::sending::{outside, send};
+pub(crate) use self::several::{release_all_in, verify_all_in};
 
 use crate::client::LockClient;
 use crate::client::inner::Inner;
@@ -29,15 +35,11 @@ use crate::error::Error;
 use crate::lock::registry::InVain;
 use crate::lock::{LeaseView, LockGuard};
 use crate::name::Name;
+use crate::sql::dialect::Dialect;
 use crate::sql::operation::{Operation, Touch};
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
-use crate::sql::server_error::{
-    CHECKREAD, DEADLOCK, ERROR_DURING_COMMIT, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, NO_SUCH_SAVEPOINT,
-    QUERY_INTERRUPTED, STATEMENT_TIMEOUT, TRANSACTION_ROLLBACK_DURING_COMMIT, UNKNOWN_ERROR,
-    code_of,
-};
-use crate::sql::transaction::{self, Change, Packet, RESTORE, Verdict};
+use crate::sql::transaction::{self, Change, Verdict};
 use crate::timing::{WANT, WANT_AGAIN};
 use crate::touched::YOUNG;
 
@@ -106,17 +108,10 @@ impl LockGuard {
                     .to_owned(),
             });
         }
-        let lease = view.use_in_transaction()?;
-        let change = transaction::release(
-            view.dialect().await?,
-            &lease.key(),
-            (lease.token, lease.fence),
-            lease.current_turn(),
-            lease.hold_left(),
-        );
-        let verdict = execute(connection, &change, &lease.name).await?;
+        let change = view.release(view.dialect().await?)?;
+        let verdict = execute(connection, &change, view.full_name()).await?;
         view.expect_ours(verdict).await?;
-        lease.release_is_open(Moment::now());
+        view.release_is_open(Moment::now());
         Ok(())
     }
 }
@@ -148,18 +143,37 @@ impl LeaseView {
     ///
     /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
     pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
+        let change = self.verification(self.dialect().await?)?;
+        let asked = Moment::now();
+        let verdict = execute(connection, &change, self.full_name()).await?;
+        self.expect_ours(verdict).await?;
+        self.found_held(asked);
+        Ok(())
+    }
+
+    /// What verifies it in a transaction.
+    fn verification(&self, dialect: Dialect) -> Result<Change, Error> {
         let lease = self.use_in_transaction()?;
         let most = lease.renewal(lease.terms.ttl);
         let most = most.ok_or_else(|| self.no_longer_ours())?;
         // A lease that is not renewed ends when it ends: its holder would not learn that it is longer.
         let ttl = if lease.terms.auto_renew { most } else { 0 };
-        let (dialect, grant) = (self.dialect().await?, (lease.token, lease.fence));
-        let change = transaction::verify(dialect, &lease.key(), grant, ttl);
-        let asked = Moment::now();
-        let verdict = execute(connection, &change, &lease.name).await?;
-        self.expect_ours(verdict).await?;
-        lease.found_held(asked);
-        Ok(())
+        let grant = (lease.token, lease.fence);
+        Ok(transaction::verify(dialect, &lease.key(), grant, ttl))
+    }
+
+    /// What releases it when a transaction commits.
+    fn release(&self, dialect: Dialect) -> Result<Change, Error> {
+        let lease = self.use_in_transaction()?;
+        let (grant, turn) = ((lease.token, lease.fence), lease.current_turn());
+        let hold = lease.hold_left();
+        Ok(transaction::release(
+            dialect,
+            &lease.key(),
+            grant,
+            turn,
+            hold,
+        ))
     }
 
     pub(crate) async fn expect_ours(&self, verdict: Verdict) -> Result<(), Error> {
@@ -388,7 +402,7 @@ impl Counter {
         self.client().touch(&key).await?;
         let dialect = self.client().engine.dialect().await?;
         let packet = transaction::get(dialect, key.name.as_str());
-        let (_, row) = send(connection, packet, &key.name).await?;
+        let (_, row) = send(connection, packet, &[&key.name]).await?;
         let row = row.ok_or_else(|| self.client().interrupted(&key))?;
         match row.try_get_unchecked(1).map_err(Error::from_sqlx)? {
             0_i64 => Err(outside(&key.name)),
@@ -415,86 +429,5 @@ impl Counter {
             Verdict::Refused => Ok(None),
             Verdict::Outside | Verdict::Unknown => Err(self.client().interrupted(&key)),
         }
-    }
-}
-
-/// Sends a change, and reads its verdict from the acknowledgement.
-pub(crate) async fn execute(
-    connection: &mut MySqlConnection,
-    change: &Change,
-    name: &Name,
-) -> Result<Verdict, Error> {
-    let (done, _) = send(connection, change.packet(), name).await?;
-    match done.map(|done| change.verdict(done.rows_affected(), done.last_insert_id())) {
-        Some(Verdict::Outside) => Err(outside(name)),
-        Some(verdict) => Ok(verdict),
-        None => Ok(Verdict::Unknown),
-    }
-}
-
-/// Sends a packet: its statement's acknowledgement, and its last row.
-async fn send(
-    connection: &mut MySqlConnection,
-    packet: Packet,
-    name: &Name,
-) -> Result<(Option<MySqlQueryResult>, Option<MySqlRow>), Error> {
-    let (mut done, mut last) = (None, None);
-    let reading = async {
-        let mut results = sqlx::raw_sql(AssertSqlSafe(packet.sql)).fetch_many(&mut *connection);
-        let mut number = 0;
-        while let Some(result) = results.try_next().await? {
-            match result {
-                Either::Left(result) => {
-                    if number == packet.result {
-                        done = Some(result);
-                    }
-                    number += 1;
-                }
-                Either::Right(row) => last = Some(row),
-            }
-        }
-        Ok::<_, sqlx::Error>(())
-    };
-    match reading.await {
-        Ok(()) => Ok((done, last)),
-        Err(error) => {
-            if packet.restores && error.as_database_error().is_some() {
-                // If it fails, the server closes the connection if that is idle.
-                drop(sqlx::raw_sql(RESTORE).execute(connection).await);
-            }
-            Err(explain(error, name))
-        }
-    }
-}
-
-fn outside(name: &Name) -> Error {
-    Error::NoTransaction {
-        name: name.to_string(),
-    }
-}
-
-/// What the server's error means inside a transaction.
-fn explain(error: sqlx::Error, name: &Name) -> Error {
-    let name = name.to_string();
-    let interrupted = |error: sqlx::Error| Error::Interrupted {
-        name: name.clone(),
-        source: Some(error.into()),
-    };
-    match code_of(&error) {
-        Some(NO_SUCH_SAVEPOINT) => Error::NoTransaction { name },
-        Some(LOCK_WAIT_TIMEOUT | LOCK_NOWAIT) => Error::Busy { name },
-        Some(DEADLOCK | TRANSACTION_ROLLBACK_DURING_COMMIT | ERROR_DURING_COMMIT) => {
-            Error::RolledBack {
-                name,
-                source: error.into(),
-            }
-        }
-        Some(CHECKREAD) => Error::StaleSnapshot {
-            name,
-            source: error.into(),
-        },
-        Some(QUERY_INTERRUPTED | UNKNOWN_ERROR) => interrupted(error),
-        Some(code) if STATEMENT_TIMEOUT.contains(&code) => interrupted(error),
-        _ => Error::from_sqlx(error),
     }
 }
