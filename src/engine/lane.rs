@@ -175,11 +175,9 @@ impl Lane {
     }
 
     fn limits(&self) -> Limits {
+        let rows = self.link.rows(self.queue.filling().0);
         Limits {
-            rows: self
-                .link
-                .rows(self.queue.filling().0)
-                .min(self.manner.most()),
+            rows: rows.min(self.manner.most()),
             bytes: self.link.room(),
             waits: self.manner.wait() == Wait::First,
         }

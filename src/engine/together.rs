@@ -13,12 +13,15 @@
 //!
 //! Two requests that each have one half and pass over the other would go on for ever without the jitter.
 
+mod course;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use self::course::Course;
 use super::backoff::Backoff;
 use super::carrier::{Carried, Carriers, Errand};
 use super::link::{Numbered, Sent};
@@ -32,16 +35,11 @@ use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::quietly::quietly;
 use crate::sql::operation::{Operation, Release};
-use crate::sql::packet::{Mode, RowOperation, Stripes};
+use crate::sql::packet::{Mode, RowOperation};
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
 use crate::sql::server_error::{Meaning, code_of};
 use crate::telemetry;
-
-/// So often a packet may pass over rows that are there and free before the request is refused: somebody is at them.
-const TRIES: u8 = 8;
-/// So often it tries to get the stripes of rows that are missing before it waits for them.
-const TRIES_TO_CREATE: u8 = 3;
 
 /// Asks for several rows, all or none.
 pub(crate) struct Together {
@@ -138,68 +136,6 @@ fn as_if_all_were(rows: &[(RowKey, Operation)], states: &[Option<RowState>]) -> 
         _ => None,
     };
     rows.iter().zip(states).filter_map(believed).collect()
-}
-
-/// How far a request has come.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Course {
-    /// The positions of rows that are created, since they were missing.
-    missing: Vec<usize>,
-    /// Nobody has looked yet whether they are missing, or locked.
-    guessed: bool,
-    /// How often rows were passed over that are there and free.
-    passed_over: u8,
-    /// How often rows were missing although the packet was to create them.
-    not_created: u8,
-}
-
-impl Course {
-    /// Takes in that a packet did not have these rows, and that nobody has looked. Whether the next one goes at once.
-    fn guess(&mut self, not_had: Vec<usize>) -> bool {
-        self.guessed = !not_had.is_empty();
-        self.missing = not_had;
-        self.guessed
-    }
-
-    /// Takes in that a packet was in vain, and these rows were seen to be missing. False if it was the last one.
-    fn again(&mut self, missing: Vec<usize>) -> bool {
-        if missing.is_empty() {
-            self.passed_over += 1;
-        } else {
-            self.not_created = self.not_created.saturating_add(1);
-        }
-        self.missing = missing;
-        self.passed_over < TRIES
-    }
-
-    /// Whether all rows are there, and one was passed over.
-    fn was_passed_over(&self) -> bool {
-        self.passed_over > 0 && self.missing.is_empty()
-    }
-
-    /// How the next packet takes the stripe of a row.
-    fn stripes(&self, position: usize, every_stripe: bool) -> Stripes {
-        if every_stripe {
-            Stripes::Wait
-        } else if !self.missing.contains(&position) {
-            Stripes::None
-        } else if self.not_created < TRIES_TO_CREATE {
-            Stripes::Try
-        } else {
-            Stripes::Wait
-        }
-    }
-
-    fn rows(&self, rows: &[(RowKey, Operation)], every_stripe: bool) -> Vec<RowOperation> {
-        let row = |(position, (key, operation)): (usize, &(RowKey, Operation))| RowOperation {
-            key: key.clone(),
-            operation: operation.clone(),
-            create: self.missing.contains(&position),
-            stripes: self.stripes(position, every_stripe),
-            group: 0,
-        };
-        rows.iter().enumerate().map(row).collect()
-    }
 }
 
 /// A request on its way.

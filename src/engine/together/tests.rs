@@ -1,8 +1,10 @@
 //! What a request for several locks is told by its rows, and how it goes on.
 
+use super::course::{TRIES, TRIES_TO_CREATE};
 use super::*;
 use crate::name::Name;
 use crate::sql::operation::{Acquire, Close, Open, Share};
+use crate::sql::packet::Stripes;
 use crate::sql::reply::{ACTIVE, FREE, KEPT, SHARED};
 use crate::token::Token;
 
