@@ -75,6 +75,7 @@ async fn a_server_that_is_away() {
     // Nobody listens at the port that is reserved for that.
     let options = "mysql://user:password@127.0.0.1:9/shop".parse().unwrap();
     let locks = LockClient::builder(options)
+        .packet_timeout(Duration::from_millis(100))
         .request_timeout(Duration::from_millis(300))
         .connect_lazy()
         .unwrap();
