@@ -49,7 +49,7 @@ pub use self::lock::{
 #[cfg(tag_lock_mutants)]
 #[doc(hidden)]
 pub use self::mutant::MUTANTS;
-pub use self::permit::{Permit, Semaphore};
+pub use self::permit::{Permit, Permits, Semaphore};
 pub use self::purge::Purged;
 pub use self::schema::{MIGRATIONS, migrate_with};
 pub use self::transaction::TransactionLock;

@@ -1,6 +1,7 @@
 //! Semaphores: at most so many holders at once, over all processes.
 
 mod guard;
+mod many;
 mod name;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use tracing::Instrument;
 
 pub use self::guard::Permit;
+pub use self::many::Permits;
 use crate::client::inner::Inner;
 use crate::clock::Moment;
 use crate::error::Error;
@@ -143,11 +145,8 @@ impl Semaphore {
     /// Dropping the future gives up the place in the queue; a grant that is on its way is released.
     pub async fn acquire(&self) -> Result<Permit, Error> {
         let wait = self.wait.map_or(Wait::Forever, Wait::For);
-        match self.send(wait).await? {
-            Some(permit) => Ok(permit),
-            // Only a request that does not wait ends without a permit.
-            None => Err(Error::Closed),
-        }
+        // Only a request that does not wait ends without a permit.
+        Permit::of(self.send(wait).await?.ok_or(Error::Closed)?)
     }
 
     /// Acquires a permit if one is free; `None` if all are taken, or somebody who waits has the free ones next. Does not wait for
@@ -172,7 +171,7 @@ impl Semaphore {
     ///
     /// Dropping the future releases a grant that is on its way.
     pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
-        self.send(Wait::Not).await
+        self.send(Wait::Not).await?.map(Permit::of).transpose()
     }
 
     /// The permits that are taken, by their slots. They are called `semaphore#slot`.
@@ -239,7 +238,7 @@ impl Semaphore {
         self.client.force_release(row.clone()).await
     }
 
-    async fn send(&self, wait: Wait) -> Result<Option<Permit>, Error> {
+    async fn send(&self, wait: Wait) -> Result<Option<LockGuard>, Error> {
         let semaphore = self.slots.clone()?;
         let terms = self.request.terms()?;
         let start = Moment::now();
@@ -249,7 +248,7 @@ impl Semaphore {
         match acquired {
             Ok(guard) => {
                 telemetry::acquired(&semaphore.name, guard.fencing_token(), start);
-                Permit::of(guard).map(Some)
+                Ok(Some(guard))
             }
             Err(why) => {
                 telemetry::refused(&semaphore.name, start);

@@ -6,6 +6,8 @@ use crate::sql::row::RowKey;
 
 /// Between a semaphore's name and the number of a slot. No semaphore's name has it, so no two slots share a row.
 const BETWEEN: char = '#';
+/// In the place of a slot's number.
+const TURNSTILE: &str = "many";
 /// The most permits of a semaphore.
 pub(super) const MOST: u32 = 1_024;
 
@@ -45,6 +47,12 @@ pub(super) fn row(semaphore: &Name, slot: u32) -> Result<RowKey, Error> {
     Name::new(&row_name(semaphore.as_str(), slot)).map(RowKey::permit)
 }
 
+/// What only one has who takes several permits.
+pub(super) fn turnstile(semaphore: &Name) -> Result<RowKey, Error> {
+    let name = format!("{semaphore}{BETWEEN}{TURNSTILE}");
+    Name::new(&name).map(RowKey::permit)
+}
+
 fn row_name(semaphore: &str, slot: u32) -> String {
     format!("{semaphore}{BETWEEN}{slot}")
 }
@@ -65,8 +73,10 @@ mod tests {
         fn no_two_slots_share_a_row(a in "[a1 ]{1,3}", b in "[a1 ]{1,3}", i in 0..MOST, j in 0..MOST) {
             if let (Ok(one), Ok(other)) = (checked(&a), checked(&b)) {
                 let (one, other) = (row(&one, i).expect("a row"), row(&other, j).expect("a row"));
-                prop_assert_eq!(one == other, (a, i) == (b, j));
+                prop_assert_eq!(one == other, (&a, i) == (&b, j));
                 prop_assert_eq!(slot_of(one.name.as_str()), Some(i));
+                let turnstile = turnstile(&checked(&a).expect("a name")).expect("a row");
+                prop_assert!(turnstile != one && turnstile != other);
             }
         }
     }
