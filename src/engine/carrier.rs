@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::WAITING;
@@ -43,9 +43,16 @@ pub(super) struct Carriers {
     /// Of those that wait for no row.
     plain: mpsc::UnboundedSender<Errand>,
     waiting: mpsc::UnboundedSender<Errand>,
+    /// One for each carrier of those that wait.
+    places: Arc<Semaphore>,
 }
 
 impl Carriers {
+    /// A place for a packet that waits for a row, if one is free: then no other one stands before it.
+    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.places).try_acquire_owned().ok()
+    }
+
     /// Hands a packet over; false if none is sent any more.
     pub(super) fn send(&self, errand: Errand) -> bool {
         let carriers = match errand.mode {
@@ -108,6 +115,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Carriers {
     Carriers {
         plain: start_some(shared, 1),
         waiting: start_some(shared, WAITING),
+        places: Arc::new(Semaphore::new(WAITING)),
     }
 }
 

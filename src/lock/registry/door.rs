@@ -85,7 +85,7 @@ impl Locks {
         self.engine.take_together(Together {
             rows: vec![(RowKey::lock(name.clone()), operation)],
             mode: Mode::Shut,
-            queues: false,
+            patience: None,
             expires: Moment::now().after(self.engine.request_limit()),
             given_up: CancellationToken::new(),
             told: Box::new(told),
@@ -215,7 +215,7 @@ impl Locks {
         self.engine.take_together(Together {
             rows: vec![(door, downgrade), (key, Operation::Share(share))],
             mode: Mode::Together,
-            queues: false,
+            patience: None,
             expires: lease.trusted_until(),
             given_up: CancellationToken::new(),
             told: Box::new(move |result| {

@@ -83,8 +83,9 @@ impl Locks {
         } else {
             locks.end_permit(lease, now, &mut actions)
         };
-        // The client is closed: others who have it together with this task keep it.
-        let over = over.or((!last).then_some(TurnOver::Shared));
+        // The client is closed: others who have it together with this task keep it, if they do.
+        let alone = last || lease.parts().is_empty();
+        let over = over.or((!alone).then_some(TurnOver::Shared));
         // The client is closed, or it is the slot of a job. Whoever ends the lease releases it, once: an owner's levels are counted.
         if over.is_none() && lease.end() {
             actions.push(Action::Release {
@@ -119,6 +120,8 @@ impl Locks {
         match sent {
             Some(receiver) => TurnEnd::Sent(receiver),
             None if lease.was_released() => TurnEnd::Known(Ok(())),
+            // Another one of its tasks releases it.
+            None if lease.is_joint() && !was_lost => TurnEnd::Known(Ok(())),
             None => TurnEnd::Known(Err(lock_lost(&lease.name))),
         }
     }

@@ -95,7 +95,7 @@ impl Locks {
         self.engine.take_together(Together {
             rows: rows.collect(),
             mode: Mode::Together,
-            queues: false,
+            patience: None,
             expires: Moment::now().after(self.engine.request_limit()),
             given_up: given_up.clone(),
             told: Box::new(move |result| {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::readers::{Action, OTHER_SLOTS, Question, Readers, first_slot};
+use self::readers::{Action, Question, Readers, first_slot, other_slot};
 use super::lease::Lease;
 use super::place::{self, TurnOver, Waiter};
 use super::ticket::{Line, Ticket};
@@ -169,7 +169,7 @@ impl Locks {
             terms,
             slot,
             gives_way,
-            waits,
+            patience,
         } = question;
         let (row, share) = self.share(name, slot, &terms);
         let token = share.token;
@@ -181,17 +181,19 @@ impl Locks {
                 (row, Operation::Share(share)),
             ],
             mode: Mode::Together,
-            queues: waits,
+            patience: Some(patience),
             expires: Moment::now().after(self.engine.request_limit()),
             given_up: CancellationToken::new(),
-            told: Box::new(move |result| locks.asked_for_shared(&name, key, token, terms, result)),
+            told: Box::new(move |result| {
+                locks.asked_for_shared(&name, (key, gives_way), token, terms, result);
+            }),
         });
     }
 
     fn asked_for_shared(
         self: &Arc<Self>,
         name: &Name,
-        key: RowKey,
+        (key, gives_way): (RowKey, bool),
         token: Token,
         terms: Terms,
         result: Result<Taken, Error>,
@@ -217,12 +219,13 @@ impl Locks {
             Ok(Taken::Refused(rows)) => {
                 let row = |at: usize| rows.get(at).copied().flatten();
                 let door = row(0);
-                let opens = door.is_some_and(|door: RowState| door.admits_shared(true));
+                let opens = door.is_some_and(|door: RowState| door.admits_shared(!gives_way));
                 // Who has that row may have a transaction open that has verified its hold.
                 let taken = row(1).is_none_or(|row| !row.is_free());
+                let other = other_slot(self.client, key.slot);
                 let _ = self.change_readers(name, |readers, actions| {
                     if opens && taken {
-                        readers.slot_is_taken(rand::random_range(0..OTHER_SLOTS), now, actions);
+                        readers.slot_is_taken(other, now, actions);
                     } else {
                         readers.refused(door.as_ref(), now, actions);
                     }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Moment, from_micros};
+use crate::engine::together::Patience;
 use crate::error::Error;
 use crate::lock::registry::lease::Lease;
 use crate::lock::registry::place::{Leaving, Queue, TurnOver, Waiter};
@@ -31,13 +32,22 @@ use crate::timing::{LOOK, SLICE, WANT_AGAIN};
 const FIRST: Duration = Duration::from_millis(2);
 
 /// Clients begin at one of so many slots, and take another client's row when that is done with it: so a lock has few rows however many clients
-/// come and go. Who finds its row in use goes on at one of more.
+/// come and go. Who finds its row in use goes on at one of more, which is the same one each time.
 const SLOTS: u32 = 256;
-pub(super) const OTHER_SLOTS: u32 = 65_536;
+const OTHER_SLOTS: u32 = 65_536;
 
 /// Where a client begins.
 pub(super) fn first_slot(client: u32) -> u32 {
     client % SLOTS
+}
+
+/// Where it goes on if somebody else has the row of this slot.
+pub(super) fn other_slot(client: u32, slot: u32) -> u32 {
+    if slot == first_slot(client) {
+        SLOTS + client / SLOTS % OTHER_SLOTS
+    } else {
+        rand::random_range(0..OTHER_SLOTS)
+    }
 }
 
 /// What is to be done.
@@ -66,8 +76,8 @@ pub(crate) struct Question {
     pub(crate) slot: u32,
     /// Those who have waited go first.
     pub(crate) gives_way: bool,
-    /// It stands in the row's own queue, if it is passed over.
-    pub(crate) waits: bool,
+    /// It may stand in the row's own queue.
+    pub(crate) patience: Arc<Patience>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +107,8 @@ pub(crate) struct Readers {
     base: u32,
     /// When the others were last told that somebody waits.
     told: Option<Moment>,
+    /// Of the question that is on its way.
+    patience: Arc<Patience>,
 }
 
 impl Readers {
@@ -108,6 +120,7 @@ impl Readers {
             holds: Vec::new(),
             base,
             told: None,
+            patience: Arc::default(),
         }
     }
 
@@ -122,6 +135,10 @@ impl Readers {
         match self.state {
             State::Idle => self.ask(true, now, actions),
             State::Watching { .. } if once => self.ask(true, now, actions),
+            // A transaction holds the lock, and the question waits for that.
+            State::Asking { .. } if once && self.patience.hurry() => {
+                self.queue.refuse_behind(0, |waiter| waiter.id == id);
+            }
             State::Asking { .. } | State::Watching { .. } => actions.push(Action::Waits),
         }
     }
@@ -148,13 +165,17 @@ impl Readers {
             self.give_up(actions);
             return;
         };
-        let (terms, waits) = (first.terms.clone(), !first.once);
+        let (terms, once) = (first.terms.clone(), first.once);
         self.state = State::Asking { since: now };
+        self.patience = Arc::default();
+        if once {
+            self.patience.hurry();
+        }
         actions.push(Action::Ask(Question {
             terms,
             slot: self.free_slot(),
             gives_way,
-            waits,
+            patience: Arc::clone(&self.patience),
         }));
     }
 
@@ -306,7 +327,9 @@ impl Readers {
         let Some((_, waiter)) = self.queue.position(id) else {
             return Leaving::Answered;
         };
-        if let State::Asking { since } = state {
+        if let State::Asking { since } = state
+            && !self.patience.hurry()
+        {
             waiter.once = true;
             return Leaving::Stays(since);
         }

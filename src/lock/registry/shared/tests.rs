@@ -231,6 +231,47 @@ fn who_went_away_while_he_was_asked_for_takes_his_wish_back() {
     assert!(rig.readers.is_done());
 }
 
+/// A packet that waits for the door may do so for a second or two.
+#[test]
+fn nobody_is_kept_by_a_question_that_queues() {
+    let mut rig = Rig::new();
+    let _waits = rig.enter(1, terms(), false);
+    let questions: Vec<Question> = rig
+        .actions
+        .drain(..)
+        .filter_map(|action| match action {
+            Action::Ask(question) => Some(question),
+            _ => None,
+        })
+        .collect();
+    let mut timed = rig.enter(2, terms(), false);
+    // It does not queue yet: the answer comes soon.
+    let stays = rig.readers.time_is_over(2, &mut rig.actions);
+    assert!(matches!(stays, Leaving::Stays(_)));
+    questions[0].patience.begin_to_queue();
+    let left = rig.readers.time_is_over(2, &mut rig.actions);
+    assert!(matches!(left, Leaving::Left { seen: true }));
+    assert!(timed.try_recv().is_err());
+    let mut once = rig.enter(3, terms(), true);
+    assert!(
+        matches!(once.try_recv(), Ok(Ok(None))),
+        "it is told at once"
+    );
+    let lease = lease(7, terms());
+    rig.granted(&lease);
+    assert_eq!(lease.current_turn(), lease.fence, "the first one has it");
+}
+
+#[test]
+fn a_row_that_is_in_use_is_not_asked_for_again_and_again() {
+    let (client, other) = (7 + 256 * 12, 7 + 256 * 13);
+    assert_eq!((first_slot(client), first_slot(other)), (7, 7));
+    let second = other_slot(client, 7);
+    assert_eq!(second, other_slot(client, 7), "the same one each time");
+    assert_ne!(second, other_slot(other, 7));
+    assert!(second >= 256);
+}
+
 /// A wish or a turn that is ahead by more than any ever is was written before the server's clock went back.
 #[test]
 fn what_lies_far_ahead_is_not_believed() {
