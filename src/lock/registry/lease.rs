@@ -24,7 +24,7 @@ use crate::metric::Hold;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::sql::row::{Kind, RowKey};
-use crate::timing::SLICE;
+use crate::timing::{READERS_TURN, SLICE};
 use crate::token::Token;
 
 /// Trust ends this much before the lease does, or 2 % of the ttl if that is more.
@@ -117,6 +117,12 @@ impl Lease {
         };
         let first = fence - u64::from(block.saturating_sub(1));
         let answered = Moment::now();
+        // In the readers' turn no writer's wish ends a shared hold: there is nothing to be found before.
+        let first_look = if kind == Kind::Shared {
+            READERS_TURN
+        } else {
+            SLICE
+        };
         let lease = Self {
             locks,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -143,7 +149,7 @@ impl Lease {
             in_transaction: AtomicBool::new(false),
             release_open_since: AtomicI64::new(NEVER),
             wanted: AtomicBool::new(wanted),
-            next_look: AtomicI64::new(answered.after(SLICE).as_micros()),
+            next_look: AtomicI64::new(answered.after(first_look).as_micros()),
             idle_since: AtomicI64::new(NEVER),
             date: AtomicI64::new(0),
             hold: Hold::default(),
