@@ -14,15 +14,16 @@
 //! Two requests that each have one half and pass over the other would go on for ever without the jitter.
 
 mod course;
+mod patience;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use self::course::Course;
+pub(crate) use self::patience::Patience;
 use super::backoff::Backoff;
 use super::carrier::{Carried, Carriers, Errand};
 use super::link::{Numbered, Sent};
@@ -55,29 +56,6 @@ pub(crate) struct Together {
     pub(crate) given_up: CancellationToken,
     /// Is told what came of it. It runs in the request's task.
     pub(crate) told: Box<dyn FnOnce(Result<Taken, Error>) + Send>,
-}
-
-/// Between a request that may wait for a row, and those who wait for its answer.
-#[derive(Debug, Default)]
-pub(crate) struct Patience {
-    /// Its packet waits for a row.
-    queues: AtomicBool,
-    /// Somebody wants the answer now.
-    hurries: AtomicBool,
-}
-
-impl Patience {
-    /// From here on no packet begins to wait for a row. Whether one waits already.
-    pub(crate) fn hurry(&self) -> bool {
-        self.hurries.store(true, Ordering::SeqCst);
-        self.queues.load(Ordering::SeqCst)
-    }
-
-    /// Its packet waits for a row from here on.
-    #[cfg(test)]
-    pub(crate) fn begin_to_queue(&self) {
-        self.queues.store(true, Ordering::SeqCst);
-    }
 }
 
 /// What came of it.
@@ -256,7 +234,7 @@ impl Task {
         if place.is_some()
             && let Some(patience) = &self.patience
         {
-            patience.queues.store(false, Ordering::SeqCst);
+            patience.end_to_queue();
         }
         drop(place);
         let Ok(carried) = carried else {
@@ -277,13 +255,7 @@ impl Task {
             return None;
         }
         let place = self.carriers.place()?;
-        patience.queues.store(true, Ordering::SeqCst);
-        // Either this is seen here, or whoever hurries sees that it queues.
-        if patience.hurries.load(Ordering::SeqCst) {
-            patience.queues.store(false, Ordering::SeqCst);
-            return None;
-        }
-        Some(place)
+        patience.begin_to_queue().then_some(place)
     }
 
     /// Why it is sent no more.

@@ -234,21 +234,26 @@ fn who_went_away_while_he_was_asked_for_takes_his_wish_back() {
 /// A packet that waits for the door may do so for a second or two.
 #[test]
 fn nobody_is_kept_by_a_question_that_queues() {
+    let patience = |rig: &mut Rig| {
+        let mut asked = rig.actions.drain(..).filter_map(|action| match action {
+            Action::Ask(question) => Some(question.patience),
+            _ => None,
+        });
+        asked.next().expect("a question")
+    };
     let mut rig = Rig::new();
     let _waits = rig.enter(1, terms(), false);
-    let questions: Vec<Question> = rig
-        .actions
-        .drain(..)
-        .filter_map(|action| match action {
-            Action::Ask(question) => Some(question),
-            _ => None,
-        })
-        .collect();
-    let mut timed = rig.enter(2, terms(), false);
-    // It does not queue yet: the answer comes soon.
+    let question = patience(&mut rig);
+    let _timed = rig.enter(2, terms(), false);
+    // It does not queue yet: the answer comes soon, and it does not begin to.
     let stays = rig.readers.time_is_over(2, &mut rig.actions);
     assert!(matches!(stays, Leaving::Stays(_)));
-    questions[0].patience.begin_to_queue();
+    assert!(!question.begin_to_queue());
+
+    let mut rig = Rig::new();
+    let _waits = rig.enter(1, terms(), false);
+    assert!(patience(&mut rig).begin_to_queue());
+    let mut timed = rig.enter(2, terms(), false);
     let left = rig.readers.time_is_over(2, &mut rig.actions);
     assert!(matches!(left, Leaving::Left { seen: true }));
     assert!(timed.try_recv().is_err());
