@@ -82,6 +82,8 @@ mutants! {
     SlotBeyond = "slot-beyond",
     /// A permit that is granted, or passes on, is given to two tasks if two wait.
     PermitShared = "permit-shared",
+    /// Of several permits that are asked for at once some are taken for all.
+    PermitsInPart = "permits-in-part",
     /// Of several locks that are asked for at once each that is free is taken, and whoever has one believes to have all.
     GroupUnchecked = "group-unchecked",
     /// Of several locks a transaction verifies the first alone.

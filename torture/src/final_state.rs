@@ -71,6 +71,19 @@ pub async fn read(rig: &Rig, accepted: Vec<(Arc<str>, u64)>) -> Result<FinalStat
             }
         }
     }
+    if rig.setup.workload == Workload::Permits {
+        for (name, permits) in setup::semaphores() {
+            let all = client.semaphore(&name, permits).wait(SOON);
+            let taken = match all.acquire_many(permits).await {
+                Ok(all) => all.release().await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = taken {
+                eprintln!("torture: all permits of {name} are not to be had: {error}");
+                state.held.push(name.into());
+            }
+        }
+    }
     bank::run(&mut administrator, &format!("USE {}", rig.database)).await?;
     let (accounts, transfers) = bank::books(&mut administrator).await?;
     state.accounts = accounts

@@ -180,6 +180,8 @@ pub enum Event {
     Permit {
         /// How many permits the semaphore has.
         permits: u32,
+        /// For how many of them the task had asked at once. Of each there is a record, with the same worker, task and `invoked`.
+        count: u32,
         /// Which one it is.
         slot: u32,
         /// The fencing token of the slot.
@@ -303,7 +305,7 @@ pub struct Invocation {
 pub enum Operation {
     /// Acquire the lock; ends in `Granted` or `NotGranted`. Of a semaphore it ends in `Permit` or `NotGranted`.
     Acquire,
-    /// Acquire the lock together with others; ends in `Together`.
+    /// Acquire the lock together with others; ends in `Together`. Several permits of a semaphore at once; ends in `Permit` of each, or `Together`.
     Together,
     /// Acquire the lock shared, or make an exclusive hold a shared one; ends in `Shared` or `NotShared`.
     Share,

@@ -73,7 +73,7 @@ fn hunt_for(mutant: &str) -> Hunt {
         "idle-after-trust" => ("linger", "worker-stop"),
         "row-wait" => ("bank", "none"),
         "finish-frees" | "done-ends" => ("jobs", "none"),
-        "slot-beyond" | "permit-shared" => ("permits", "none"),
+        "slot-beyond" | "permit-shared" | "permits-in-part" => ("permits", "none"),
         "live-share-unseen"
         | "locked-share-unseen"
         | "door-opens-held"

@@ -201,6 +201,12 @@ pub fn slot(semaphore: &str, slot: u32) -> String {
     format!("{semaphore}#{slot}")
 }
 
+/// What only one has who takes several permits, as the library calls it.
+#[must_use]
+pub fn turnstile(semaphore: &str) -> String {
+    format!("{semaphore}#many")
+}
+
 /// What the locks are called that are taken together, before their numbers.
 pub const TOGETHER: &str = "together";
 

@@ -86,7 +86,13 @@ fn row(rig: &Rig, random: &mut ChaCha8Rng) -> (String, u8) {
         Workload::Permits => {
             let semaphores: Vec<_> = setup::semaphores().collect();
             let (name, permits) = &semaphores[random.random_range(0..semaphores.len())];
-            (setup::slot(name, random.random_range(0..*permits)), 5)
+            let slot = random.random_range(0..=*permits);
+            let row = if slot < *permits {
+                setup::slot(name, slot)
+            } else {
+                setup::turnstile(name)
+            };
+            (row, 5)
         }
         Workload::Shared => {
             let purged = setup::SHARED_IN_TRANSACTIONS..setup::SHARED_NAMES;

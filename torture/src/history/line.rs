@@ -130,10 +130,11 @@ impl fmt::Display for Record {
             }
             Event::Permit {
                 permits,
+                count,
                 slot,
                 token,
                 ttl,
-            } => write!(f, "{permits} {slot} {token} {ttl}"),
+            } => write!(f, "{permits} {count} {slot} {token} {ttl}"),
             Event::Together {
                 token,
                 ttl,
@@ -317,6 +318,7 @@ impl Fields<'_> {
             },
             "P" => Event::Permit {
                 permits: self.value()?,
+                count: self.value()?,
                 slot: self.value()?,
                 token: self.value()?,
                 ttl: self.value()?,

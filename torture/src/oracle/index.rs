@@ -98,6 +98,8 @@ pub(super) struct Permit<'h> {
     pub(super) record: &'h Record,
     /// How many the semaphore has.
     pub(super) permits: u32,
+    /// For how many the task had asked at once.
+    pub(super) count: u32,
     pub(super) slot: u32,
 }
 
@@ -247,7 +249,11 @@ impl<'h> Histories<'h> {
         last_sign: u64,
         holds: &mut HashMap<(Arc<str>, u64), usize>,
     ) {
-        let together = matches!(record.event, Event::Together { .. });
+        let together = match record.event {
+            Event::Together { .. } => true,
+            Event::Permit { count, .. } => count > 1,
+            _ => false,
+        };
         let mut granted = |all: &mut Self, name: &Arc<str>, token: u64, ttl: u64| {
             all.longest_ttl = all.longest_ttl.max(ttl);
             let history = all.name(name);
@@ -270,6 +276,7 @@ impl<'h> Histories<'h> {
             }
             Event::Permit {
                 permits,
+                count,
                 slot,
                 token,
                 ttl,
@@ -280,6 +287,7 @@ impl<'h> Histories<'h> {
                 return self.name(&record.name).permits.push(Permit {
                     record,
                     permits,
+                    count,
                     slot,
                 });
             }

@@ -1,14 +1,15 @@
-//! Semaphores: never more permits at once than there are, none of a slot that there is not, and a free one for who waits.
+//! Semaphores: never more permits at once than there are, none of a slot that there is not, all of several that were asked for at once, and a
+//! free one for who waits.
 //!
 //! Each slot is a lock too, with a history of its own: that no two hold one slot, and what their tokens must be, is judged there.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Context;
 use super::finding::{Findings, Kind};
-use super::index::{History, Hold};
+use super::index::{History, Hold, Permit};
 use super::waiting;
 use crate::setup;
 
@@ -39,6 +40,7 @@ pub(super) fn check(
             );
         }
     }
+    in_part(history, findings);
     let highest = history.permits.iter().map(|permit| permit.slot + 1).max();
     let slots: Vec<Option<&History<'_>>> = (0..permits.max(highest.unwrap_or_default()))
         .map(|slot| {
@@ -51,6 +53,39 @@ pub(super) fn check(
         number(holds.collect(), permits, findings);
     }
     service(history, &slots, permits, context, findings);
+}
+
+/// Whoever asked for several at once has so many, or none.
+fn in_part<'h>(history: &History<'h>, findings: &mut Findings) {
+    let mut calls: HashMap<_, (&Permit<'h>, HashSet<u32>)> = HashMap::new();
+    for permit in &history.permits {
+        let call = (
+            permit.record.worker,
+            permit.record.task,
+            permit.record.invoked,
+        );
+        let (_, slots) = calls.entry(call).or_insert((permit, HashSet::new()));
+        slots.insert(permit.slot);
+    }
+    calls.retain(|_, (permit, _)| permit.count > 1);
+    findings.checked("several permits", calls.len());
+    for (permit, slots) in calls.into_values() {
+        if slots.len() as u64 != u64::from(permit.count) {
+            findings.add(
+                Kind::GrantedInPart,
+                |at| {
+                    format!(
+                        "worker {} has {} permits since {} of {} for which it had asked at once",
+                        permit.record.worker,
+                        slots.len(),
+                        at.at(permit.record.returned),
+                        permit.count,
+                    )
+                },
+                [permit.record],
+            );
+        }
+    }
 }
 
 /// At no instant are more holds trusted than there are permits: whatever slots they say they have.
@@ -82,7 +117,8 @@ fn number(mut holds: Vec<&Hold<'_>>, permits: u32, findings: &mut Findings) {
     }
 }
 
-/// Whoever waits waits for each slot: none is free for long meanwhile. What was refused, or has no answer, may have been granted on any.
+/// Whoever waits for one permit waits for each slot: none is free for long meanwhile. What was refused, or has no answer, may have been granted on
+/// any; and who waits for several may have any of them.
 fn service<'h>(
     history: &History<'h>,
     slots: &[Option<&History<'h>>],
@@ -91,7 +127,8 @@ fn service<'h>(
     findings: &mut Findings,
 ) {
     let waits = || {
-        let granted = history.permits.iter().map(|permit| permit.record);
+        let single = history.permits.iter().filter(|permit| permit.count == 1);
+        let granted = single.map(|permit| permit.record);
         granted.chain(history.waits())
     };
     let own = usize::try_from(permits).unwrap_or(usize::MAX);

@@ -43,6 +43,10 @@ pub(super) fn check(context: &Context<'_>, findings: &mut Findings) {
 }
 
 fn is_one(history: &History<'_>) -> bool {
+    // Several permits of a semaphore are judged with that.
+    if history.is_slot || !history.permits.is_empty() {
+        return false;
+    }
     let mut holds = history.holds.iter().map(|hold| hold.together);
     let mut refusals = history.refusals.iter().map(|refusal| refusal.together);
     holds.any(|together| together) || refusals.any(|together| together)

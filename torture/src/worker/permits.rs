@@ -1,13 +1,14 @@
-//! Tasks that want permits of semaphores: more of them than there are.
+//! Tasks that want permits of semaphores, one or several at once: more of them than there are.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
-use tag_lock::{Error, Permit};
+use tag_lock::{Error, Permit, Permits};
 
 use super::holds::PATIENCE;
 use super::task::{Place, Task, outcome_of};
+use super::together::Held;
 use crate::history::{Event, Operation, Outcome};
 use crate::instant::nanos;
 use crate::setup::{self, Semaphore};
@@ -24,10 +25,14 @@ impl Task {
         let semaphores: Vec<Semaphore> = setup::semaphores().collect();
         while !self.is_stopped() {
             let number = self.random.random_range(0..semaphores.len());
+            if self.chance(25) {
+                self.several(number, &semaphores[number]).await;
+                continue;
+            }
             let Some(permit) = self.take_permit(&semaphores[number]).await else {
                 continue;
             };
-            let place = place(number, &permit);
+            let place = place(number, permit.name(), permit.slot());
             if self.chance(30) {
                 let work = self.up_to(WORK);
                 tokio::time::sleep(work).await;
@@ -41,6 +46,81 @@ impl Task {
             let token = permit.fencing_token();
             if let Some((invoked, outcome)) = self.end(permit.release()).await {
                 self.ended(&place.name, invoked, Event::Released { token, outcome });
+            }
+        }
+    }
+
+    /// Takes several permits at once, and works under all of them.
+    async fn several(&mut self, number: usize, semaphore: &Semaphore) {
+        let Some(permits) = self.take_several(semaphore).await else {
+            return;
+        };
+        let held: Vec<Held> = permits
+            .fencing_tokens()
+            .map(|(slot, token)| Held {
+                place: place(number, permits.name(), slot),
+                token,
+            })
+            .collect();
+        let lost = permits.cancellation_token().cancelled_owned();
+        self.change_all(lost, || permits.is_held(), &held).await;
+        self.give_all_back(&held, permits.release()).await;
+    }
+
+    async fn take_several(&mut self, (name, permits): &Semaphore) -> Option<Permits> {
+        let count = self.random.random_range(1..=*permits);
+        let ttl = self.setup.ttl();
+        let wait = self.up_to(PATIENCE);
+        let way = self.random.random_range(0..100);
+        let impatience = self.up_to(Duration::from_millis(60));
+        let semaphore = self.client.semaphore(name, *permits).wait(wait).ttl(ttl);
+        let name: Arc<str> = name.as_str().into();
+        // One alone is as any other.
+        let operation = if count > 1 {
+            Operation::Together
+        } else {
+            Operation::Acquire
+        };
+        let invoked = self.invoked(&name, operation);
+        let answer = match way {
+            0..75 => told(semaphore.acquire_many(count).await.map(Some)),
+            75..90 => told(semaphore.try_acquire_many(count).await),
+            // The future is dropped somewhere on its way.
+            _ => match tokio::time::timeout(impatience, semaphore.acquire_many(count)).await {
+                Ok(answer) => told(answer.map(Some)),
+                Err(_) => Err(Outcome::Unknown),
+            },
+        };
+        let ttl = nanos(ttl);
+        match answer {
+            Ok(guard) => {
+                for (slot, token) in guard.fencing_tokens() {
+                    let event = Event::Permit {
+                        permits: *permits,
+                        count,
+                        slot,
+                        token,
+                        ttl,
+                    };
+                    self.ended(&name, invoked, event);
+                }
+                Some(guard)
+            }
+            Err(outcome) => {
+                let event = if count > 1 {
+                    Event::Together {
+                        token: 0,
+                        ttl,
+                        outcome,
+                    }
+                } else {
+                    Event::NotGranted { outcome }
+                };
+                self.ended(&name, invoked, event);
+                if outcome != Outcome::Unknown {
+                    self.rest().await;
+                }
+                None
             }
         }
     }
@@ -76,6 +156,7 @@ impl Task {
             Ok(permit) => {
                 let event = Event::Permit {
                     permits: *permits,
+                    count: 1,
                     slot: permit.slot(),
                     token: permit.fencing_token(),
                     ttl: nanos(ttl),
@@ -93,14 +174,13 @@ impl Task {
     }
 }
 
-/// The slot of a permit of the semaphore of this number.
-fn place(semaphore: usize, permit: &Permit) -> Place {
-    let number = u32::try_from(semaphore).unwrap_or_default() * MOST_PERMITS + permit.slot();
-    let name = setup::slot(permit.name(), permit.slot());
-    Place::new(PERMITS, number, name)
+/// A slot of the semaphore of this number.
+fn place(semaphore: usize, name: &str, slot: u32) -> Place {
+    let number = u32::try_from(semaphore).unwrap_or_default() * MOST_PERMITS + slot;
+    Place::new(PERMITS, number, setup::slot(name, slot))
 }
 
-fn told(answer: Result<Option<Permit>, Error>) -> Result<Permit, Outcome> {
+fn told<T>(answer: Result<Option<T>, Error>) -> Result<T, Outcome> {
     match answer {
         Ok(Some(permit)) => Ok(permit),
         Ok(None) => Err(Outcome::Refused),

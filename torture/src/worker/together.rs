@@ -20,10 +20,10 @@ const TOGETHER: u32 = 4;
 /// How many names are asked for at once. One that is drawn twice counts once.
 const NAMES: std::ops::RangeInclusive<usize> = 2..=4;
 
-/// One of the locks of a group, with its fencing token.
-struct Held {
-    place: Place,
-    token: u64,
+/// One of several that are held at once, with its fencing token.
+pub(super) struct Held {
+    pub(super) place: Place,
+    pub(super) token: u64,
 }
 
 impl Task {
@@ -53,8 +53,9 @@ impl Task {
                 continue;
             };
             if self.chance(30) {
-                self.change_all(&guard, &held).await;
-                self.give_all_back(&held, guard).await;
+                let lost = guard.cancellation_token().cancelled_owned();
+                self.change_all(lost, || guard.is_held(), &held).await;
+                self.give_all_back(&held, guard.release()).await;
             } else if !self.transfer_between(usable, guard, &held).await {
                 // What is still under way on it must not meet the next transaction.
                 connection = None;
@@ -132,17 +133,21 @@ impl Task {
         Some((guard, held))
     }
 
-    /// Work on all unprotected values, as long as all locks are held.
-    async fn change_all(&mut self, guard: &LockAllGuard, held: &[Held]) {
+    /// Work on all unprotected values, as long as all are held.
+    pub(super) async fn change_all(
+        &mut self,
+        lost: impl Future<Output = ()>,
+        is_held: impl Fn() -> bool,
+        held: &[Held],
+    ) {
         let pause = self.pause();
-        let lost = guard.cancellation_token();
         let read: Vec<u64> = held.iter().map(|one| self.read(&one.place)).collect();
         let is_lost = tokio::select! {
             biased;
-            () = lost.cancelled() => true,
+            () = lost => true,
             () = tokio::time::sleep(pause) => false,
         };
-        if !is_lost && guard.is_held() {
+        if !is_lost && is_held() {
             for (Held { place, token }, read) in held.iter().zip(read) {
                 let (token, wrote) = (*token, self.fresh_value());
                 let invoked = self.invoked(&place.name, Operation::Section { token, read, wrote });
@@ -151,18 +156,18 @@ impl Task {
             }
         }
         let asked = now();
-        let trusted_until = if !is_lost && guard.is_held() {
-            asked
-        } else {
-            NEVER
-        };
+        let trusted_until = if !is_lost && is_held() { asked } else { NEVER };
         for Held { place, token } in held {
             self.held(place, *token, trusted_until);
         }
     }
 
-    async fn give_all_back(&mut self, held: &[Held], guard: LockAllGuard) {
-        let Some((invoked, outcome)) = self.end(guard.release()).await else {
+    pub(super) async fn give_all_back(
+        &mut self,
+        held: &[Held],
+        release: impl Future<Output = Result<(), Error>>,
+    ) {
+        let Some((invoked, outcome)) = self.end(release).await else {
             return;
         };
         for Held { place, token } in held {
@@ -267,7 +272,7 @@ impl Task {
         }
         match guard {
             Some(guard) if ending != Ending::Within || !clean => {
-                self.give_all_back(held, guard).await;
+                self.give_all_back(held, guard.release()).await;
             }
             guard => drop(guard),
         }

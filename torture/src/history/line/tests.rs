@@ -47,6 +47,7 @@ fn lines_are_read_back_as_they_were() {
         },
         Event::Permit {
             permits: 3,
+            count: 2,
             slot: 2,
             token: 7,
             ttl: 5,

@@ -10,8 +10,14 @@ const TTL: u64 = 100_000_000;
 
 /// A permit of a semaphore of two: when it was asked for and granted, its slot and token, and until when it was trusted.
 fn permit(times: (u64, u64), slot: u32, token: u64, trusted_until: u64) -> Vec<Record> {
+    one_of(1, times, slot, token, trusted_until)
+}
+
+/// The same of one of so many that were asked for at once.
+fn one_of(count: u32, times: (u64, u64), slot: u32, token: u64, trusted_until: u64) -> Vec<Record> {
     let granted = Event::Permit {
         permits: 2,
+        count,
         slot,
         token,
         ttl: TTL,
@@ -76,6 +82,30 @@ fn a_permit_too_many_is_found() {
     // One that came when another one had ended is outside, and not too many.
     let history = [permit((1, 5), 0, 10, 20), permit((30, 31), 2, 10, 40)];
     assert_eq!(kinds(&history), [Kind::SlotOutside]);
+}
+
+#[test]
+fn who_has_a_part_of_several_permits_is_found() {
+    let both = [one_of(2, (1, 5), 0, 10, 20), one_of(2, (1, 5), 1, 7, 20)];
+    assert_eq!(kinds(&both), []);
+    let one = [one_of(2, (1, 5), 0, 10, 20)];
+    assert_eq!(kinds(&one), [Kind::GrantedInPart]);
+}
+
+/// It has the first, and nobody can see that, while it waits for the second.
+#[test]
+fn what_who_waits_for_several_may_have_is_not_free() {
+    let long = 2 * (TTL + SLACK);
+    let held = permit((1, 5), 1, 10, 2 * long);
+    let several = || {
+        let times = (20, 2 * long + 1);
+        let second = one_of(2, times, 1, 11, 2 * long + 2);
+        [one_of(2, times, 0, 10, 2 * long + 2), second].concat()
+    };
+    let waits = refused((30, long), Outcome::Refused);
+    assert_eq!(kinds(&[held.clone(), several(), waits.clone()]), []);
+    let before = permit((1, 5), 0, 9, 6);
+    assert_eq!(kinds(&[held, before, waits]), [Kind::NotServed]);
 }
 
 /// One slot is taken all the time, and the other one is not.
