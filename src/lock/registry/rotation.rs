@@ -64,7 +64,7 @@ impl Rotation {
     /// Others waited already when we came; who, nobody says.
     pub(crate) fn came_later(&mut self) {
         if self.own.is_none() {
-            self.newcomers = self.newcomers.max(NEWCOMERS);
+            self.newcomers = NEWCOMERS;
         }
     }
 
@@ -145,6 +145,13 @@ mod tests {
         Moment::from_micros(time)
     }
 
+    /// Others waited already when it came.
+    fn newcomer(client: u32) -> Rotation {
+        let mut rotation = Rotation::new(client);
+        rotation.came_later();
+        rotation
+    }
+
     #[test]
     fn two_clients_take_turns_without_a_pause() {
         let mut rotation = Rotation::new(9);
@@ -192,11 +199,6 @@ mod tests {
     /// who comes later does not have more.
     #[test]
     fn clients_that_live_for_one_turn_do_not_starve_one_that_lasts() {
-        let newcomer = |client: u32| {
-            let mut rotation = Rotation::new(client);
-            rotation.came_later();
-            rotation
-        };
         let mut clients: Vec<Rotation> = (0..8).map(newcomer).collect();
         clients.push(newcomer(8));
         let mut turns = 0;
@@ -227,11 +229,6 @@ mod tests {
     /// a hundred for more than two.
     #[test]
     fn clients_that_live_for_one_turn_come_about_in_the_order_in_which_they_asked() {
-        let newcomer = |client: u32| {
-            let mut rotation = Rotation::new(client);
-            rotation.came_later();
-            rotation
-        };
         let mut clients: Vec<(Rotation, u32)> =
             (0..9).map(|client| (newcomer(client), 0)).collect();
         let mut waits = Vec::new();
