@@ -22,7 +22,7 @@ impl Default for Fresh {
     fn default() -> Self {
         Self {
             known: (0..KNOWN).map(|_| AtomicU32::new(0)).collect(),
-            share: AtomicU8::new(0),
+            share: AtomicU8::new(128),
         }
     }
 }

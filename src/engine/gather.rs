@@ -1,6 +1,6 @@
 //! How long a lane waits for more requests before it sends a batch: no time at all, but others may run.
 
-use super::queue::LaneQueue;
+use super::serving::Serving;
 
 /// The most rows of a batch: the reply stays below 64 KB.
 pub(crate) const MAX_ROWS: usize = 1_024;
@@ -24,15 +24,15 @@ pub(super) fn patience(answered: usize, left: usize) -> u32 {
 
 /// Those who were answered may have more to ask: together they fill one batch, where the lane would otherwise
 /// send one half after the other. Lets them run, for as long as they come.
-pub(super) async fn gather(queue: &LaneQueue, patience: u32) {
-    let (mut rows, mut before) = queue.filling();
+pub(super) async fn gather(queues: &Serving, patience: u32) {
+    let (mut rows, mut before) = queues.filling();
     let mut idle = 0;
     for _ in 0..MOST_PAUSES {
         if rows >= MAX_ROWS || idle >= patience {
             return;
         }
         tokio::task::yield_now().await;
-        let (more, arrived) = queue.filling();
+        let (more, arrived) = queues.filling();
         idle = if arrived > before { 0 } else { idle + 1 };
         (rows, before) = (more, arrived);
     }

@@ -8,6 +8,8 @@
 //!
 //! A panic does not end a lane: what it was at is in [`Lane::batch`], and is settled, or sent by the next packet.
 
+mod conclude;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +20,11 @@ use super::group::Group;
 use super::link::{Link, Numbered, Sent};
 use super::manner::{Manner, Wait};
 use super::outcome::{Answer, Outcome};
-use super::queue::LaneQueue;
 use super::request::Member;
+use super::serving::Serving;
 use super::settle::{Unsettled, settle};
 use super::shared::Shared;
-use super::stage::{Case, How, Next, Stage, Waits, next};
+use super::stage::Waits;
 use super::supervise::survives;
 use super::waiting::Limits;
 use crate::clock::Moment;
@@ -30,10 +32,8 @@ use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::sql::operation::Operation;
 use crate::sql::packet::{Mode, RowOperation};
-use crate::sql::reply::{Reply, RowState};
 use crate::sql::row::RowKey;
 use crate::sql::server_error::Meaning;
-use crate::stripe::StripeSet;
 use crate::telemetry;
 use crate::timing::{IDLE, IDLE_WAITING, LOCK_WAIT, LOOK_AGAIN};
 
@@ -42,7 +42,7 @@ const UNDONE: u32 = 8;
 
 pub(crate) struct Lane {
     shared: Arc<Shared>,
-    queue: Arc<LaneQueue>,
+    queues: Serving,
     waits: Waits,
     /// It carries the renewals that others have not answered.
     rescues: bool,
@@ -67,8 +67,8 @@ enum Attempt {
 }
 
 impl Lane {
-    pub(crate) fn new(shared: Arc<Shared>, queue: Arc<LaneQueue>, waits: Waits) -> Self {
-        queue.enter();
+    pub(crate) fn new(shared: Arc<Shared>, queues: Serving, waits: Waits) -> Self {
+        queues.own().enter();
         let limit = shared.options.packet_limit;
         let limit = match waits {
             Waits::Never => limit,
@@ -78,7 +78,7 @@ impl Lane {
         Self {
             link: Link::new(Arc::clone(&shared), limit),
             shared,
-            queue,
+            queues,
             waits,
             rescues: false,
             batch: Vec::new(),
@@ -92,8 +92,8 @@ impl Lane {
 
     /// The lane of renewals that others have not answered.
     pub(crate) fn rescuing(shared: Arc<Shared>) -> Self {
-        let queue = Arc::clone(&shared.rescue);
-        let mut lane = Self::new(shared, queue, Waits::Never);
+        let queues = Serving::alone(Arc::clone(&shared.rescue));
+        let mut lane = Self::new(shared, queues, Waits::Never);
         lane.rescues = true;
         lane
     }
@@ -121,11 +121,12 @@ impl Lane {
             }
         }
         self.leave_rows();
+        self.queues.rest();
     }
 
     /// It is done with its rows.
     fn leave_rows(&mut self) {
-        self.queue.leave_rows(&self.rows);
+        self.queues.own().leave_rows(&self.rows);
         self.rows.clear();
     }
 
@@ -136,10 +137,11 @@ impl Lane {
         };
         let mut patience = 0;
         loop {
-            if self.queue.filling().0 == 0 {
+            if self.queues.filling().0 == 0 {
+                self.queues.rest();
                 tokio::select! {
                     biased;
-                    some = tokio::time::timeout(idle, self.queue.some()) => if some.is_err() {
+                    some = tokio::time::timeout(idle, self.queues.some()) => if some.is_err() {
                         self.link.close();
                         continue;
                     },
@@ -149,13 +151,26 @@ impl Lane {
                     }
                 }
                 // Where there were many, the first one is not alone.
-                gather::gather(&self.queue, patience).await;
+                gather::gather(&self.queues, patience).await;
             }
+            if !self.queues.begin(self.link.is_open()) {
+                if self.queues.own().is_over() {
+                    break;
+                }
+                continue;
+            }
+            // What comes meanwhile goes along.
+            let opens = self.waits == Waits::Never && !self.rescues && self.queues.filling().0 > 0;
+            let opened = if opens {
+                self.link.open().await
+            } else {
+                Ok(())
+            };
             // Nobody keeps a connection that others need while he waits for a row: he has a look now and then.
             let shares = self.waits == Waits::ForRow && self.shared.pool.is_short();
-            let apart = || self.queue.is_apart();
+            let apart = || self.queues.own().is_apart();
             self.manner.next(shares, apart, Moment::now());
-            let Some(batch) = self.queue.take(self.limits()) else {
+            let Some(batch) = self.queues.take(self.limits(), opened.is_ok()) else {
                 break;
             };
             let answered = batch.iter().map(|group| group.members.len()).sum();
@@ -163,24 +178,33 @@ impl Lane {
                 self.rows = batch.iter().flat_map(Group::keys).cloned().collect();
             }
             self.batch = batch;
-            self.carry_out().await;
+            self.carry_out(opened).await;
             self.leave_rows();
             if shares {
                 self.rest(LOOK_AGAIN).await;
             }
-            let (left, _) = self.queue.filling();
+            let (left, _) = self.queues.filling();
             patience = gather::patience(answered, left);
-            gather::gather(&self.queue, patience).await;
+            gather::gather(&self.queues, patience).await;
         }
     }
 
     fn limits(&self) -> Limits {
-        let rows = self.link.rows(self.queue.filling().0);
+        let rows = self.link.rows(self.queues.filling().0);
         Limits {
             rows: rows.min(self.manner.most()),
             bytes: self.link.room(),
             waits: self.manner.wait() == Wait::First,
         }
+    }
+
+    /// It does not get through: what is other lanes' goes over their connections.
+    fn part(&mut self) {
+        let (shared, own) = (&self.shared, self.queues.own());
+        let others = self.batch.extract_if(.., |group| !shared.is_in(group, own));
+        let others: Vec<Group> = others.collect();
+        shared.put(others, Some(self.waits));
+        self.queues.part();
     }
 
     /// Does nothing for a while; others may have its connection meanwhile.
@@ -195,19 +219,25 @@ impl Lane {
     }
 
     /// Runs the batch until each of its requests has an outcome or has moved elsewhere.
-    async fn carry_out(&mut self) {
+    async fn carry_out(&mut self, mut opened: Result<(), Error>) {
         loop {
             let now = Moment::now();
             if self.waits != Waits::Never || self.link.cause.is_some() {
                 // Others wait behind what is held for long, and behind a batch that runs again and again.
-                self.queue
+                self.queues
                     .expire(now, |key, member| self.too_late(key, member));
             }
             self.drop_expired(now);
             if self.batch.is_empty() {
                 return;
             }
-            let attempt = self.attempt().await;
+            let attempt = match std::mem::replace(&mut opened, Ok(())) {
+                Ok(()) => self.attempt().await,
+                Err(cause) => Attempt::Offline(cause),
+            };
+            if !matches!(attempt, Attempt::Done) {
+                self.part();
+            }
             if !matches!(attempt, Attempt::Offline(_)) {
                 self.link.pass_on();
             }
@@ -231,7 +261,7 @@ impl Lane {
                         return;
                     }
                     self.shared.unreachable(&cause);
-                    self.queue.expire(Moment::now(), |_, _| Err(cause.clone()));
+                    self.queues.expire(Moment::now(), |_, _| Err(cause.clone()));
                     self.link.cause = Some(cause);
                     // Whoever's time ends before is told on time.
                     let ends = self.batch.iter().flat_map(|group| &group.members);
@@ -343,97 +373,6 @@ impl Lane {
             .await
     }
 
-    /// Ends the groups of a batch that was committed, or sends them to where they can end.
-    /// `waited`: the stripes for which its packet waited, if it did.
-    async fn conclude(
-        &mut self,
-        waited: Option<StripeSet>,
-        reply: Reply,
-        late: bool,
-        sent: Moment,
-    ) {
-        let mut look = Vec::new();
-        // From the end, so that the others keep their positions in the packet.
-        while let Some(group) = self.batch.pop() {
-            let row = reply.rows.get(self.batch.len()).and_then(Option::as_ref);
-            let how = match self.manner.had(&group, waited) {
-                true => How::Packet,
-                false => How::Glance,
-            };
-            self.shared.note_crowd(&group, row, reply.server_now);
-            let looked = self.proceed(group, row, how, late, sent);
-            look.extend(looked);
-        }
-        self.link.has_concluded();
-        if look.is_empty() {
-            return;
-        }
-        // What it is that speaks against them stands in the rows. They have changed nothing, and can run again.
-        self.batch = look;
-        let rows: Vec<_> = self.batch.iter().map(|group| group.row(false)).collect();
-        let Some(reply) = self.link.read(&rows).await else {
-            let batch = std::mem::take(&mut self.batch);
-            self.shared.put(batch, Some(self.waits));
-            return;
-        };
-        while let Some(group) = self.batch.pop() {
-            let row = reply.rows.get(self.batch.len()).and_then(Option::as_ref);
-            let Some(mut group) = self.proceed(group, row, How::Look, late, sent) else {
-                continue;
-            };
-            if self.link.has_stripe(&group.key).await {
-                // It was there, and a purge has taken it since.
-                group.go(Stage::Create);
-                self.shared.put([group], Some(self.waits));
-            } else {
-                group.fail(&Error::NotMigrated {
-                    source: sqlx::Error::RowNotFound.into(),
-                });
-            }
-        }
-    }
-
-    /// Does what comes next for a group; gives it back if more must be known.
-    fn proceed(
-        &self,
-        mut group: Group,
-        row: Option<&RowState>,
-        how: How,
-        late: bool,
-        sent: Moment,
-    ) -> Option<Group> {
-        let case = Case {
-            operation: &group.operation,
-            stage: group.course.stage,
-            tries: group.course.tries,
-            row,
-            how,
-            late,
-        };
-        // At first it may be missing.
-        let passed_over = row.is_none() && case.stage != Stage::Try;
-        match next(case) {
-            Next::Answer(outcome) => self.shared.answer(group, &outcome, sent, false),
-            Next::Go(_) if group.course.guessed => {
-                // It was its first attempt.
-                group.course.guessed = false;
-                self.shared.put([group], Some(self.waits));
-            }
-            Next::Go(stage) => {
-                group.go(stage);
-                group.course.passed_over |= passed_over;
-                self.shared.put([group], Some(self.waits));
-            }
-            Next::Retry => {
-                group.course.tries += 1;
-                group.course.passed_over = true;
-                self.shared.put([group], Some(self.waits));
-            }
-            Next::Look | Next::FindStripe => return Some(group),
-        }
-        None
-    }
-
     /// The server refused the packet and has undone it.
     fn rolled_back(&mut self, meaning: Meaning, error: sqlx::Error, locked: bool) -> Attempt {
         match meaning {
@@ -494,7 +433,7 @@ impl Lane {
 impl Drop for Lane {
     /// However it ends, also with its runtime or by a panic: nobody waits for an answer in vain.
     fn drop(&mut self) {
-        self.queue.leave_rows(&self.rows);
-        self.queue.leave();
+        self.queues.own().leave_rows(&self.rows);
+        self.queues.own().leave();
     }
 }

@@ -137,6 +137,14 @@ impl Link {
         self.session = session.and_then(|session| self.shared.pool.pass_on(session));
     }
 
+    /// Connects, if it is not connected.
+    pub(super) async fn open(&mut self) -> Result<(), Error> {
+        match self.session {
+            Some(_) => Ok(()),
+            None => self.connect().await,
+        }
+    }
+
     /// Sends a batch as one packet.
     pub(super) async fn send(&mut self, rows: &[RowOperation], mode: Mode) -> Sent {
         if let Err(cause) = self.connect().await {

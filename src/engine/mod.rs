@@ -29,6 +29,7 @@ mod reader;
 mod record;
 pub(crate) mod request;
 mod server_clock;
+mod serving;
 pub(crate) mod session;
 mod settle;
 mod shared;
@@ -52,9 +53,9 @@ use tokio_util::sync::CancellationToken;
 use self::carrier::Carriers;
 use self::lane::Lane;
 use self::outcome::Answer;
-use self::queue::LaneQueue;
 use self::reader::{Look, Reading};
 use self::request::{Member, Reply, Request};
+use self::serving::{Floor, Serving};
 use self::shared::Shared;
 use self::stage::Waits;
 use self::supervise::supervise;
@@ -114,15 +115,19 @@ impl Engine {
             Handle::current()
         };
         let shared = Arc::new(Shared::new(options, runtime, ended));
-        let lane = |queue: &Arc<LaneQueue>, waits| {
-            Lane::new(Arc::clone(&shared), Arc::clone(queue), waits).run()
-        };
-        for queue in &shared.lanes {
-            shared.spawn(lane(queue, Waits::Never));
+        let lane = |serving, waits| Lane::new(Arc::clone(&shared), serving, waits).run();
+        let floor = Floor::new(shared.lanes.len());
+        for own in 0..shared.lanes.len() {
+            let serving = Serving::one_of(&floor, &shared.lanes, own);
+            shared.spawn(lane(serving, Waits::Never));
         }
         for _ in 0..WAITING {
-            shared.spawn(lane(&shared.stripes, Waits::ForStripe));
-            shared.spawn(lane(&shared.rows, Waits::ForRow));
+            for (queue, waits) in [
+                (&shared.stripes, Waits::ForStripe),
+                (&shared.rows, Waits::ForRow),
+            ] {
+                shared.spawn(lane(Serving::alone(Arc::clone(queue)), waits));
+            }
         }
         shared.spawn(Lane::rescuing(Arc::clone(&shared)).run());
         let reader = |idle| {

@@ -90,6 +90,11 @@ impl LaneQueue {
         self.filled.notify_one();
     }
 
+    /// Its own lane may take what waits here.
+    pub(super) fn wake(&self) {
+        self.filled.notify_one();
+    }
+
     /// Whether several packets would have to wait for what waits here.
     pub(crate) fn is_apart(&self) -> bool {
         self.lock().is_apart()
@@ -127,15 +132,16 @@ impl LaneQueue {
         }
     }
 
-    /// Waits until there is something to take, or never will be.
-    pub(crate) async fn some(&self) {
+    /// Waits until there is something to take, and it `may` be taken, or never will be.
+    pub(crate) async fn some(&self, may: impl Fn() -> bool) {
         let mut filled = pin!(self.filled.notified());
         let mut over = pin!(self.pending.over().notified());
         loop {
             // From here on a notification is not missed.
             filled.as_mut().enable();
             over.as_mut().enable();
-            if !self.lock().is_empty() || self.pending.is_over() {
+            let is_empty = self.lock().is_empty();
+            if (!is_empty && may()) || self.pending.is_over() {
                 return;
             }
             tokio::select! {
@@ -157,6 +163,11 @@ impl LaneQueue {
             self.filled.notify_one();
         }
         Some(batch)
+    }
+
+    /// Whether nothing is under way any more, and nothing will be.
+    pub(super) fn is_over(&self) -> bool {
+        self.pending.is_over()
     }
 
     /// Answers what nobody waits for any longer.

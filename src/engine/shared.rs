@@ -111,6 +111,12 @@ impl Shared {
         }
     }
 
+    /// Whether a group waits in this queue, if it waits.
+    pub(super) fn is_in(&self, group: &Group, queue: &LaneQueue) -> bool {
+        let its = self.queue(group.course, &group.key, group.operation.second());
+        std::ptr::eq(its, queue)
+    }
+
     /// Takes no more requests, but for releases as long as others are under way.
     pub(super) fn close(&self) {
         for queue in self.queues() {

@@ -110,6 +110,9 @@ const TRIES_BEFORE_THE_LINE: u8 = 8;
 /// of 3.5 s on MySQL 9.7.4 and after 2.3 s in place of 2.5 s on MariaDB 10.11.19 (medians of two on two cores).
 const TRIES_TO_CREATE: u8 = 20;
 
+/// Of so many tries one looks whether the row is still missing: that is a round trip of its own.
+const LOOK_EVERY: u8 = 5;
+
 fn most_tries(operation: &Operation, stage: Stage) -> u8 {
     if stage == Stage::Try && never_waits_for_its_row(operation) {
         TRIES_BEFORE_THE_LINE
@@ -152,6 +155,7 @@ fn not_had(case: Case<'_>) -> Next {
     match case.stage {
         Stage::Try => Next::Go(Stage::Create),
         // Others are at its stripe, or it is there, and locked.
+        Stage::Create if case.tries % LOOK_EVERY > 0 => Next::Retry,
         Stage::Create if case.tries < TRIES_TO_CREATE => Next::Look,
         Stage::Create | Stage::Stripe { create: false } => Next::Go(Stage::Stripe { create: true }),
         // It would have been created: it is there, and locked.

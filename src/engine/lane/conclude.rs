@@ -1,0 +1,102 @@
+//! What becomes of the requests of a packet that was committed.
+
+use super::Lane;
+use crate::clock::Moment;
+use crate::engine::group::Group;
+use crate::engine::stage::{Case, How, Next, Stage, next};
+use crate::error::Error;
+use crate::sql::reply::{Reply, RowState};
+use crate::stripe::StripeSet;
+
+impl Lane {
+    /// Ends the groups of a batch that was committed, or sends them to where they can end.
+    /// `waited`: the stripes for which its packet waited, if it did.
+    pub(super) async fn conclude(
+        &mut self,
+        waited: Option<StripeSet>,
+        reply: Reply,
+        late: bool,
+        sent: Moment,
+    ) {
+        let mut look = Vec::new();
+        // From the end, so that the others keep their positions in the packet.
+        while let Some(group) = self.batch.pop() {
+            let row = reply.rows.get(self.batch.len()).and_then(Option::as_ref);
+            let how = match self.manner.had(&group, waited) {
+                true => How::Packet,
+                false => How::Glance,
+            };
+            self.shared.note_crowd(&group, row, reply.server_now);
+            let looked = self.proceed(group, row, how, late, sent);
+            look.extend(looked);
+        }
+        self.link.has_concluded();
+        if look.is_empty() {
+            return;
+        }
+        // What it is that speaks against them stands in the rows. They have changed nothing, and can run again.
+        self.batch = look;
+        let rows: Vec<_> = self.batch.iter().map(|group| group.row(false)).collect();
+        let Some(reply) = self.link.read(&rows).await else {
+            let batch = std::mem::take(&mut self.batch);
+            self.shared.put(batch, Some(self.waits));
+            return;
+        };
+        while let Some(group) = self.batch.pop() {
+            let row = reply.rows.get(self.batch.len()).and_then(Option::as_ref);
+            let Some(mut group) = self.proceed(group, row, How::Look, late, sent) else {
+                continue;
+            };
+            if self.link.has_stripe(&group.key).await {
+                // It was there, and a purge has taken it since.
+                group.go(Stage::Create);
+                self.shared.put([group], Some(self.waits));
+            } else {
+                group.fail(&Error::NotMigrated {
+                    source: sqlx::Error::RowNotFound.into(),
+                });
+            }
+        }
+    }
+
+    /// Does what comes next for a group; gives it back if more must be known.
+    fn proceed(
+        &self,
+        mut group: Group,
+        row: Option<&RowState>,
+        how: How,
+        late: bool,
+        sent: Moment,
+    ) -> Option<Group> {
+        let case = Case {
+            operation: &group.operation,
+            stage: group.course.stage,
+            tries: group.course.tries,
+            row,
+            how,
+            late,
+        };
+        // At first it may be missing.
+        let passed_over = row.is_none() && case.stage != Stage::Try;
+        match next(case) {
+            Next::Answer(outcome) => self.shared.answer(group, &outcome, sent, false),
+            Next::Go(_) if group.course.guessed => {
+                // It was its first attempt.
+                group.course.guessed = false;
+                self.shared.put([group], Some(self.waits));
+            }
+            Next::Go(stage) => {
+                group.go(stage);
+                group.course.passed_over |= passed_over;
+                self.shared.put([group], Some(self.waits));
+            }
+            Next::Retry => {
+                group.course.tries += 1;
+                group.course.passed_over = true;
+                self.shared.put([group], Some(self.waits));
+            }
+            Next::Look | Next::FindStripe => return Some(group),
+        }
+        None
+    }
+}
