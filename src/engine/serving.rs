@@ -46,21 +46,33 @@ struct Work {
     connected: bool,
 }
 
+/// A queue, as those see it that may serve it.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    hand: Hand,
+    /// How many of its rows the last packet had: as many may come again, where the first of them wakes its lane.
+    usual: usize,
+}
+
 /// Who serves each of the queues that go together.
 #[derive(Debug)]
 pub(super) struct Floor {
-    hands: Mutex<Vec<Hand>>,
+    places: Mutex<Vec<Place>>,
 }
 
 impl Floor {
     pub(super) fn new(lanes: usize) -> Arc<Self> {
-        let hands = Mutex::new(vec![Hand::Free; lanes]);
-        Arc::new(Self { hands })
+        let place = Place {
+            hand: Hand::Free,
+            usual: 0,
+        };
+        let places = Mutex::new(vec![place; lanes]);
+        Arc::new(Self { places })
     }
 
-    fn hands(&self) -> MutexGuard<'_, Vec<Hand>> {
+    fn places(&self) -> MutexGuard<'_, Vec<Place>> {
         // Nothing between lock and unlock leaves it half changed.
-        self.hands.lock().unwrap_or_else(PoisonError::into_inner)
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,9 +109,9 @@ impl Serving {
     }
 
     /// Whether this lane may take what waits in a queue.
-    fn serves(&self, queue: usize, hands: &[Hand]) -> bool {
-        let at_work = matches!(hands[self.own], Hand::Own(_));
-        match hands[queue] {
+    fn serves(&self, queue: usize, places: &[Place]) -> bool {
+        let at_work = matches!(places[self.own].hand, Hand::Own(_));
+        match places[queue].hand {
             Hand::Free | Hand::Own(_) | Hand::Returned => queue == self.own,
             Hand::Left => queue != self.own && at_work,
             Hand::Lent(lane) => lane == self.own,
@@ -108,9 +120,9 @@ impl Serving {
 
     /// How many rows have something to do, and how many requests have come in all.
     pub(super) fn filling(&self) -> (usize, u64) {
-        let hands = self.floor.hands();
+        let places = self.floor.places();
         let queues = self.queues.iter().enumerate();
-        let served = queues.filter(|(queue, _)| self.serves(*queue, &hands));
+        let served = queues.filter(|(queue, _)| self.serves(*queue, &places));
         let add = |(rows, arrived), (more, come)| (rows + more, arrived + come);
         served.map(|(_, queue)| queue.filling()).fold((0, 0), add)
     }
@@ -118,16 +130,16 @@ impl Serving {
     /// Waits until there is something to take in the lane's own queue, or never will be. What was left to others it takes back if that
     /// does not come about.
     pub(super) async fn some(&self) {
-        let may = || self.serves(self.own, &self.floor.hands());
+        let may = || self.serves(self.own, &self.floor.places());
         let some = self.own().some(may);
-        let is_left = || self.floor.hands()[self.own] == Hand::Left;
+        let is_left = || self.floor.places()[self.own].hand == Hand::Left;
         if !is_left() {
             some.await;
         } else if tokio::time::timeout(LEFT, some).await.is_err() {
             // Nothing of what is left is in a packet.
-            let mut hands = self.floor.hands();
-            if hands[self.own] == Hand::Left {
-                hands[self.own] = Hand::Returned;
+            let mut places = self.floor.places();
+            if places[self.own].hand == Hand::Left {
+                places[self.own].hand = Hand::Returned;
             }
         }
     }
@@ -135,24 +147,24 @@ impl Serving {
     /// Goes to work, unless another lane serves the own queue, or one that is at work will have room for what waits there. `connected`: the lane
     /// has a connection.
     pub(super) fn begin(&mut self, connected: bool) -> bool {
-        let mut hands = self.floor.hands();
+        let mut places = self.floor.places();
         let work = Work { room: 0, connected };
-        match hands[self.own] {
-            Hand::Free if self.is_left(&hands, connected) => hands[self.own] = Hand::Left,
+        match places[self.own].hand {
+            Hand::Free if self.is_left(&places, connected) => places[self.own].hand = Hand::Left,
             Hand::Free | Hand::Returned => {
                 // Whoever is not connected either waits for this one.
                 let room = if connected { 0 } else { TOGETHER };
-                hands[self.own] = Hand::Own(Work { room, ..work });
+                places[self.own].hand = Hand::Own(Work { room, ..work });
             }
             Hand::Own(_) | Hand::Left | Hand::Lent(_) => {}
         }
-        matches!(hands[self.own], Hand::Own(_))
+        matches!(places[self.own].hand, Hand::Own(_))
     }
 
     /// Whether a lane that is at work will have room for what waits in the own queue. Who has a connection does not wait for one who has none.
-    fn is_left(&self, hands: &[Hand], connected: bool) -> bool {
-        let (waiting, _) = self.own().filling();
-        hands.iter().any(|hand| match hand {
+    fn is_left(&self, places: &[Place], connected: bool) -> bool {
+        let waiting = self.own().filling().0.max(places[self.own].usual);
+        places.iter().any(|place| match place.hand {
             Hand::Own(work) => waiting <= work.room && (work.connected || !connected),
             _ => false,
         })
@@ -160,8 +172,9 @@ impl Serving {
 
     /// The next batch of a lane that is at work; `None` when nothing is under way any more, and nothing will be.
     pub(super) fn take(&mut self, limits: Limits, connected: bool) -> Option<Vec<Group>> {
-        let mut hands = self.floor.hands();
+        let mut places = self.floor.places();
         let mut batch = self.own().take(limits)?;
+        places[self.own].usual = batch.len();
         let mut bytes: usize = batch.iter().map(Group::weight).sum();
         let most = if connected {
             limits.rows.min(TOGETHER)
@@ -169,8 +182,8 @@ impl Serving {
             0
         };
         for (other, queue) in self.queues.iter().enumerate() {
-            let served = self.serves(other, &hands);
-            if other == self.own || !(served || hands[other] == Hand::Free) {
+            let served = self.serves(other, &places);
+            if other == self.own || !(served || places[other].hand == Hand::Free) {
                 continue;
             }
             let room = Limits {
@@ -179,7 +192,8 @@ impl Serving {
                 ..limits
             };
             let (rows, _) = queue.filling();
-            if (1..=room.rows).contains(&rows) && room.bytes > 0 {
+            let usual = rows.max(places[other].usual);
+            if rows > 0 && usual <= room.rows && room.bytes > 0 {
                 let mut more = queue.take(room).unwrap_or_default();
                 // One id of two counters: the second finds it used, in a packet of its own.
                 let again = |group: &mut Group| {
@@ -188,33 +202,34 @@ impl Serving {
                 };
                 queue.put_back(more.extract_if(.., again));
                 bytes += more.iter().map(Group::weight).sum::<usize>();
+                places[other].usual = more.len();
                 batch.extend(more);
-                hands[other] = Hand::Lent(self.own);
+                places[other].hand = Hand::Lent(self.own);
             } else if served {
-                give_back(&mut hands[other], queue);
+                give_back(&mut places[other], queue);
             }
         }
         let room = match limits.bytes.saturating_sub(bytes) {
             0 => 0,
             _ => most.saturating_sub(batch.len()),
         };
-        hands[self.own] = Hand::Own(Work { room, connected });
+        places[self.own].hand = Hand::Own(Work { room, connected });
         Some(batch)
     }
 
     /// Its packet does not get through: each lane serves its own queue, into which what was in the packet has been put back.
     pub(super) fn part(&mut self) {
-        let mut hands = self.floor.hands();
+        let mut places = self.floor.places();
         let work = Work {
             room: 0,
             connected: false,
         };
-        if matches!(hands[self.own], Hand::Own(_)) {
-            hands[self.own] = Hand::Own(work);
+        if matches!(places[self.own].hand, Hand::Own(_)) {
+            places[self.own].hand = Hand::Own(work);
         }
         for (other, queue) in self.queues.iter().enumerate() {
-            if other != self.own && self.serves(other, &hands) {
-                give_back(&mut hands[other], queue);
+            if other != self.own && self.serves(other, &places) {
+                give_back(&mut places[other], queue);
             }
         }
     }
@@ -226,9 +241,9 @@ impl Serving {
         answer: impl Fn(&RowKey, &Member) -> Result<Answer, Error>,
     ) {
         let served = {
-            let hands = self.floor.hands();
+            let places = self.floor.places();
             let queues = self.queues.iter().enumerate();
-            let served = queues.filter(|(queue, _)| self.serves(*queue, &hands));
+            let served = queues.filter(|(queue, _)| self.serves(*queue, &places));
             served.map(|(_, queue)| queue).collect::<Vec<_>>()
         };
         for queue in served {
@@ -238,19 +253,21 @@ impl Serving {
 
     /// Nothing waits: whoever has something first takes what the others have.
     pub(super) fn rest(&mut self) {
-        let mut hands = self.floor.hands();
-        if matches!(hands[self.own], Hand::Own(_)) {
-            hands[self.own] = Hand::Free;
+        let mut places = self.floor.places();
+        if matches!(places[self.own].hand, Hand::Own(_)) {
+            places[self.own].hand = Hand::Free;
         }
-        let at_work = hands.iter().any(|hand| matches!(hand, Hand::Own(_)));
-        for (hand, queue) in hands.iter_mut().zip(&self.queues) {
-            let ends = match *hand {
+        let at_work = places
+            .iter()
+            .any(|place| matches!(place.hand, Hand::Own(_)));
+        for (place, queue) in places.iter_mut().zip(&self.queues) {
+            let ends = match place.hand {
                 Hand::Lent(lane) => lane == self.own,
                 Hand::Left => !at_work,
                 Hand::Free | Hand::Own(_) | Hand::Returned => false,
             };
             if ends {
-                *hand = Hand::Free;
+                place.hand = Hand::Free;
                 queue.wake();
             }
         }
@@ -258,8 +275,8 @@ impl Serving {
 }
 
 /// What waits in a queue is for its own lane.
-fn give_back(hand: &mut Hand, queue: &LaneQueue) {
-    *hand = match queue.filling() {
+fn give_back(place: &mut Place, queue: &LaneQueue) {
+    place.hand = match queue.filling() {
         (0, _) => Hand::Free,
         _ => Hand::Returned,
     };
@@ -471,5 +488,20 @@ mod tests {
         assert!(!lanes.lanes[1].begin(true));
         lanes.lanes[1].some().await;
         assert_eq!(lanes.take(1), Some(1));
+    }
+
+    #[test]
+    fn the_first_of_many_does_not_count_as_few() {
+        let mut lanes = Lanes::new();
+        lanes.push(1, 30);
+        assert_eq!(lanes.take(1), Some(30));
+        lanes.rest(1);
+        lanes.push(0, 5);
+        assert_eq!(lanes.take(0), Some(5));
+        lanes.push(1, 1);
+        assert_eq!(lanes.take(1), Some(1), "29 more may be about to come");
+        lanes.rest(1);
+        lanes.push(1, 1);
+        assert_eq!(lanes.take(0), Some(1), "they did not");
     }
 }
