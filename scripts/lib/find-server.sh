@@ -25,13 +25,10 @@ find_server() {
     case $1 in
         '' | mariadb | mysql) ;;
         mariadb-11.8) version=11.8. && set -- mariadb ;;
-        # A build that undoes killed statements, and reports them as done.
-        mariadb-10.11.14) version=10.11.14 && set -- mariadb ;;
         mariadb-unstable) version=unstable && set -- mariadb ;;
         galera) cluster=$1 && set -- mariadb ;;
         group-replication) cluster=$1 && set -- mysql ;;
-        *) die "TAG_LOCK_SERVER=$1 is not supported; use mariadb, mariadb-11.8, mariadb-10.11.14," \
-            "mariadb-unstable, mysql, galera" \
+        *) die "TAG_LOCK_SERVER=$1 is not supported; use mariadb, mariadb-11.8, mariadb-unstable, mysql, galera" \
             "or group-replication" ;;
     esac
     ! use_installed "$1" || return 0
@@ -192,24 +189,15 @@ tree_suite() {
     case $ID-$kind-$version in
         debian-mysql- | debian-mariadb-unstable) echo sid ;;
         debian-mariadb-11.8.) echo trixie ;;
-        debian-mariadb-10.11.14) echo bookworm ;;
         debian-?*- | ubuntu-?*-) [[ -n $VERSION_CODENAME ]] && echo "$VERSION_CODENAME" ;;
         *) return 1 ;;
-    esac
-}
-
-# Where the tree of a release goes. Trees of one release differ if a version was asked for that only its first packages have.
-tree_of() {
-    case $version in
-        10.11.14) echo "$cache/$kind-$1-$version" ;;
-        *) echo "$cache/$kind-$1" ;;
     esac
 }
 
 use_tree() {
     local suite
     suite=$(tree_suite) || return 1
-    tree=$(tree_of "$suite")
+    tree=$cache/$kind-$suite
     [[ -f $tree/complete ]] || return 1
     if [[ $(id -u) -ne 0 ]]; then
         say "the $kind server in $tree can be used by root only"
@@ -233,7 +221,7 @@ build_tree() {
         return 1
     fi
     packages=$kind-server-core,$kind-client-core
-    if [[ -z $version && $suite != sid ]]; then
+    if [[ $suite != sid && $suite != trixie ]]; then
         # The system's own release, whose packages may have a version in their names.
         packages=$(core_packages) || return 1
         packages=${packages// /,}
@@ -241,8 +229,7 @@ build_tree() {
     fi
     has debootstrap || install_with_apt_get debootstrap || { refresh_apt && install_with_apt_get debootstrap; } || return 1
 
-    local final partial
-    final=$(tree_of "$suite") && partial=$final.partial
+    local final=$cache/$kind-$suite partial=$cache/$kind-$suite.partial
     say "unpacking $kind of $suite into $final with debootstrap (once; about 650 MB)"
     remove_tree "$final"
     remove_tree "$partial"
