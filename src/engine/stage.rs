@@ -106,8 +106,7 @@ const TRIES: u8 = 2;
 /// What does not wait for its row stands in line last of all: not behind a stripe that somebody holds, if it can do without.
 const TRIES_BEFORE_THE_LINE: u8 = 8;
 /// Where many clients create rows at once, each stripe is free again and again: a request tries so often before it stands in line, which
-/// takes a connection more. With 150 clients that begin in the same moment, 8 new names each, the last one has its lock after 2.9 s in place
-/// of 3.5 s on MySQL 9.7.4 and after 2.3 s in place of 2.5 s on MariaDB 10.11.19 (medians of two on two cores).
+/// takes a connection more.
 const TRIES_TO_CREATE: u8 = 20;
 
 /// Of so many tries one looks whether the row is still missing: that is a round trip of its own.

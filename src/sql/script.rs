@@ -11,7 +11,7 @@
 //! # The check before the COMMIT
 //!
 //! Some servers undo a single-table `UPDATE` or `DELETE` that `KILL QUERY` or a time limit hits, report it as done, and carry out the
-//! rest of the packet, `COMMIT` included (MariaDB 10.11.14 and 11.8.6). So no such statement decides anything here, and no statement is
+//! rest of the packet, `COMMIT` included (MariaDB 10.11.14, 11.8.6, 11.8.9). So no such statement decides anything here, and no statement is
 //! believed: a packet commits only if each of its statements did what the packet counts on, and is undone otherwise, with
 //! an error that means that it may run again.
 //!

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// How a screen begins: words may follow, the server of which it is (`mysql`, `mariadb-11.8.6`), and `unfit`.
+/// How a screen begins: words may follow, the server of which it is (`mysql`, `mariadb-11.8.9`), and `unfit`.
 const BEGIN: &str = "```console";
 const END: &str = "```";
 

@@ -64,7 +64,7 @@ fn is_to_write() -> bool {
     std::env::var("TAG_LOCK_GOLDEN").is_ok_and(|value| value == "write")
 }
 
-/// Whether a screen is of the server that is there: of `mysql` or `mariadb`, or of one of its versions, `mariadb-11.8.6`.
+/// Whether a screen is of the server that is there: of `mysql` or `mariadb`, or of one of its versions, `mariadb-11.8.9`.
 async fn is_of_this_server(of: &str) -> bool {
     let (kind, version) = of.split_once('-').unwrap_or((of, ""));
     let mut connection = support::connect(&support::server_url()).await;

@@ -59,7 +59,8 @@ fn supported(facts: &Facts, version: Option<Version>) -> Finding {
 fn known_faults(version: Version) -> Option<Finding> {
     let is_affected = match (version.kind, version.number) {
         (Kind::MariaDb, (10, 11, patch)) => patch <= 14,
-        (Kind::MariaDb, (11, 8, patch)) => patch <= 6,
+        // Seen in 11.8.9; which one mends it is not known.
+        (Kind::MariaDb, (11, 8, patch)) => patch <= 9,
         _ => false,
     };
     is_affected.then(|| {
@@ -67,7 +68,7 @@ fn known_faults(version: Version) -> Option<Finding> {
             "known_faults",
             format!("{version}: an UPDATE of one table that KILL QUERY or max_statement_time stops is undone, and told as done"),
             "the library notices and runs it again; statements of the application's own, it cannot see to",
-            "upgrade (never seen on MariaDB 10.11.19), or do without KILL QUERY and max_statement_time",
+            "upgrade (never seen on MariaDB 10.11.18 and 10.11.19), or do without KILL QUERY and max_statement_time",
         )
     })
 }
@@ -242,7 +243,7 @@ mod tests {
 
     #[test]
     fn known_faults_are_told() {
-        for version in ["10.11.14-MariaDB", "11.8.6-MariaDB", "11.8.3-MariaDB"] {
+        for version in ["10.11.14-MariaDB", "11.8.9-MariaDB", "11.8.3-MariaDB"] {
             expect(&of_version(version), "known_faults", Note, "undone");
         }
         for version in ["10.11.19-MariaDB", "9.7.4"] {
