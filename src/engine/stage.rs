@@ -154,7 +154,7 @@ fn not_had(case: Case<'_>) -> Next {
     match case.stage {
         Stage::Try => Next::Go(Stage::Create),
         // Others are at its stripe, or it is there, and locked.
-        Stage::Create if case.tries % LOOK_EVERY > 0 => Next::Retry,
+        Stage::Create if !case.tries.is_multiple_of(LOOK_EVERY) => Next::Retry,
         Stage::Create if case.tries < TRIES_TO_CREATE => Next::Look,
         Stage::Create | Stage::Stripe { create: false } => Next::Go(Stage::Stripe { create: true }),
         // It would have been created: it is there, and locked.

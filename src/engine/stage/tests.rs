@@ -249,7 +249,7 @@ fn a_look_and_a_search_follow_what_they_can_explain() {
         // Its stripe was taken: how often it is tried is decided before it is looked at.
         Next::Retry if case.stage == Stage::Create => {
             assert!(case.row.is_none(), "{case:?}");
-            let seen_missing = case.how == How::Packet && case.tries % LOOK_EVERY > 0;
+            let seen_missing = case.how == How::Packet && !case.tries.is_multiple_of(LOOK_EVERY);
             assert!(case.how == How::Look || seen_missing, "{case:?}");
         }
         Next::Retry => {
