@@ -25,7 +25,8 @@ pub(crate) const LANE_AGE: Duration = Duration::from_secs(86_400);
 pub(crate) const ANSWER: Duration = Duration::from_secs(1);
 /// How late a lane may be to say that a request's time is over.
 pub(crate) const LATE: Duration = Duration::from_secs(1);
-/// What a lane has left to another one it takes back after this time: that one's packet has not come back.
+/// What a lane has left to another one it takes back after this time: that one's packet has not come back. (What came while that packet
+/// had rows of the same lane waits for it.)
 pub(crate) const LEFT: Duration = Duration::from_millis(500);
 /// The pause between two looks at a row that a transaction holds, where connections are shared.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -98,7 +99,7 @@ const _: () = {
     );
     assert!(
         longer(ANSWER, LEFT),
-        "who waits is answered though another lane of the client stands still"
+        "what was left to a lane that stands still is taken back in time for an answer"
     );
     assert!(
         longer(WANT, GIVE_WAY.saturating_mul(8)),

@@ -153,7 +153,7 @@ impl Lane {
                 // Where there were many, the first one is not alone.
                 gather::gather(&self.queues, patience).await;
             }
-            if !self.queues.begin(self.link.is_open()) {
+            if !self.queues.begin(self.link.is_ready()) {
                 if self.queues.own().is_over() {
                     break;
                 }
@@ -166,11 +166,12 @@ impl Lane {
             } else {
                 Ok(())
             };
+            let connected = opened.is_ok() && self.link.is_open();
             // Nobody keeps a connection that others need while he waits for a row: he has a look now and then.
             let shares = self.waits == Waits::ForRow && self.shared.pool.is_short();
             let apart = || self.queues.own().is_apart();
             self.manner.next(shares, apart, Moment::now());
-            let Some(batch) = self.queues.take(self.limits(), opened.is_ok()) else {
+            let Some(batch) = self.queues.take(self.limits(), connected) else {
                 break;
             };
             let answered = batch.iter().map(|group| group.members.len()).sum();
@@ -220,6 +221,7 @@ impl Lane {
 
     /// Runs the batch until each of its requests has an outcome or has moved elsewhere.
     async fn carry_out(&mut self, mut opened: Result<(), Error>) {
+        let mut undone = 0;
         loop {
             let now = Moment::now();
             if self.waits != Waits::Never || self.link.cause.is_some() {
@@ -229,13 +231,17 @@ impl Lane {
             }
             self.drop_expired(now);
             if self.batch.is_empty() {
+                if let Err(cause) = &opened {
+                    self.shared.unreachable(cause);
+                }
                 return;
             }
             let attempt = match std::mem::replace(&mut opened, Ok(())) {
                 Ok(()) => self.attempt().await,
                 Err(cause) => Attempt::Offline(cause),
             };
-            if !matches!(attempt, Attempt::Done) {
+            undone += u32::from(matches!(attempt, Attempt::Again));
+            if undone > 1 || matches!(attempt, Attempt::Offline(_)) {
                 self.part();
             }
             if !matches!(attempt, Attempt::Offline(_)) {
@@ -252,7 +258,9 @@ impl Lane {
                         self.rest(delay).await;
                         return;
                     }
-                    self.rest(delay).await;
+                    if !self.batch.is_empty() {
+                        self.rest(delay).await;
+                    }
                 }
                 Attempt::Offline(cause) => {
                     self.link.close();
@@ -263,6 +271,9 @@ impl Lane {
                     self.shared.unreachable(&cause);
                     self.queues.expire(Moment::now(), |_, _| Err(cause.clone()));
                     self.link.cause = Some(cause);
+                    if self.batch.is_empty() {
+                        return;
+                    }
                     // Whoever's time ends before is told on time.
                     let ends = self.batch.iter().flat_map(|group| &group.members);
                     let end = ends.map(|member| member.expires.left()).min();
@@ -427,6 +438,8 @@ impl Lane {
             self.shared
                 .spawn(settle(shared, Unsettled { numbered, batch }));
         }
+        // It has no connection.
+        self.queues.part();
     }
 }
 

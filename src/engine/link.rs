@@ -137,12 +137,20 @@ impl Link {
         self.session = session.and_then(|session| self.shared.pool.pass_on(session));
     }
 
-    /// Connects, if it is not connected.
+    /// Whether a packet can be sent without connecting first.
+    pub(super) fn is_ready(&self) -> bool {
+        let ready = |session: &Connection| session.idle() <= IDLE;
+        self.session.as_ref().is_some_and(ready)
+    }
+
+    /// Connects, if that is not so.
     pub(super) async fn open(&mut self) -> Result<(), Error> {
-        match self.session {
-            Some(_) => Ok(()),
-            None => self.connect().await,
+        let opened = self.connect().await;
+        if let Err(cause) = &opened {
+            self.session = None;
+            self.cause = Some(cause.clone());
         }
+        opened
     }
 
     /// Sends a batch as one packet.

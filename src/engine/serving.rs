@@ -156,7 +156,11 @@ impl Serving {
                 let room = if connected { 0 } else { TOGETHER };
                 places[self.own].hand = Hand::Own(Work { room, ..work });
             }
-            Hand::Own(_) | Hand::Left | Hand::Lent(_) => {}
+            // It may have lost its connection since.
+            Hand::Own(work) => {
+                places[self.own].hand = Hand::Own(Work { connected, ..work });
+            }
+            Hand::Left | Hand::Lent(_) => {}
         }
         matches!(places[self.own].hand, Hand::Own(_))
     }
@@ -172,8 +176,8 @@ impl Serving {
 
     /// The next batch of a lane that is at work; `None` when nothing is under way any more, and nothing will be.
     pub(super) fn take(&mut self, limits: Limits, connected: bool) -> Option<Vec<Group>> {
-        let mut places = self.floor.places();
         let mut batch = self.own().take(limits)?;
+        let mut places = self.floor.places();
         places[self.own].usual = batch.len();
         let mut bytes: usize = batch.iter().map(Group::weight).sum();
         let most = if connected {
@@ -257,13 +261,11 @@ impl Serving {
         if matches!(places[self.own].hand, Hand::Own(_)) {
             places[self.own].hand = Hand::Free;
         }
-        let at_work = places
-            .iter()
-            .any(|place| matches!(place.hand, Hand::Own(_)));
         for (place, queue) in places.iter_mut().zip(&self.queues) {
             let ends = match place.hand {
                 Hand::Lent(lane) => lane == self.own,
-                Hand::Left => !at_work,
+                // Its lane decides anew.
+                Hand::Left => true,
                 Hand::Free | Hand::Own(_) | Hand::Returned => false,
             };
             if ends {
