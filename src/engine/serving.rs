@@ -258,9 +258,10 @@ impl Serving {
     /// Nothing waits: whoever has something first takes what the others have.
     pub(super) fn rest(&mut self) {
         let mut places = self.floor.places();
-        if matches!(places[self.own].hand, Hand::Own(_)) {
-            places[self.own].hand = Hand::Free;
+        if !matches!(places[self.own].hand, Hand::Own(_)) {
+            return;
         }
+        places[self.own].hand = Hand::Free;
         for (place, queue) in places.iter_mut().zip(&self.queues) {
             let ends = match place.hand {
                 Hand::Lent(lane) => lane == self.own,
@@ -382,6 +383,12 @@ mod tests {
         assert_eq!(lanes.take(0), Some(1));
         lanes.push(1, 1);
         assert!(!lanes.lanes[1].begin(true), "it is left to the other lane");
+        lanes.rest(1);
+        assert_eq!(
+            lanes.lanes[1].filling().0,
+            0,
+            "it waits, and does not go round"
+        );
         assert_eq!(lanes.lanes[0].filling().0, 1);
         assert_eq!(lanes.take(0), Some(1));
         lanes.push(1, 1);
