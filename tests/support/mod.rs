@@ -164,6 +164,25 @@ pub async fn server_deadlocks() -> i64 {
     count
 }
 
+/// Fails if the server has counted deadlocks since it had counted so many, with what InnoDB says of the last one.
+pub async fn no_deadlocks_since(before: i64) {
+    let new = server_deadlocks().await - before;
+    if new == 0 {
+        return;
+    }
+    let mut connection = connect(&server_url()).await;
+    let status = sqlx::raw_sql("SHOW ENGINE INNODB STATUS");
+    let row = status.fetch_one(&mut connection).await;
+    let text: Result<String, _> = row.and_then(|row| row.try_get_unchecked("Status"));
+    let text = text.unwrap_or_else(|error| error.to_string());
+    let last = text.split_once("LATEST DETECTED DEADLOCK");
+    let last = last.map_or("InnoDB has detected none", |(_, rest)| {
+        rest.split_once("\nTRANSACTIONS\n")
+            .map_or(rest, |(last, _)| last)
+    });
+    panic!("{new} deadlocks; the last one:\n{last}");
+}
+
 /// Starts this test program again as a worker process that runs the ignored test `name` only, with
 /// `variables` in its environment. Its standard output is piped.
 pub fn spawn_worker(name: &str, variables: &[(&str, String)]) -> Child {
