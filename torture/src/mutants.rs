@@ -238,6 +238,7 @@ mod tests {
     #[test]
     fn what_only_some_servers_show_is_hunted_there() {
         for (version, undoes) in [
+            ("11.8.6-MariaDB-0+deb13u1", true),
             ("11.8.9-MariaDB-0+deb13u1", true),
             ("10.11.14-MariaDB-0+deb12u2-log", true),
             ("10.11.19-MariaDB-log", false),

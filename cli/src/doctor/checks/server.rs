@@ -243,7 +243,12 @@ mod tests {
 
     #[test]
     fn known_faults_are_told() {
-        for version in ["10.11.14-MariaDB", "11.8.9-MariaDB", "11.8.3-MariaDB"] {
+        for version in [
+            "10.11.14-MariaDB",
+            "11.8.9-MariaDB",
+            "11.8.6-MariaDB",
+            "11.8.3-MariaDB",
+        ] {
             expect(&of_version(version), "known_faults", Note, "undone");
         }
         for version in ["10.11.19-MariaDB", "9.7.4"] {
