@@ -9,7 +9,9 @@ use tag_lock::{Error, LockClient};
 use tokio::task::JoinSet;
 
 use crate::support::proxy::Proxy;
-use crate::support::{TestDatabase, connected, eventually, patient, run, server_deadlocks};
+use crate::support::{
+    TestDatabase, connected, eventually, no_deadlocks_since, patient, run, server_deadlocks,
+};
 use crate::{HOUR, shared};
 
 /// One acquire and one release of the process, whoever reads between.
@@ -210,7 +212,7 @@ async fn many_readers_and_writers_exclude_each_other() {
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
-    assert_eq!(server_deadlocks().await, deadlocks, "deadlocks");
+    no_deadlocks_since(deadlocks).await;
     database.remove().await;
 }
 
