@@ -66,7 +66,11 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 /// No writer is known to wish it for longer: what says so is of a clock that has gone back since.
 pub(crate) const LONGEST_WISH: Duration = Duration::from_secs(2);
 /// For so long shared holds begin whatever writers wish, after an exclusive one.
-pub(crate) const READERS_TURN: Duration = Duration::from_millis(150);
+pub(crate) const READERS_TURN: Duration = Duration::from_millis(120);
+/// The longest pause between two looks of who waits for a shared hold.
+pub(crate) const LOOK_TO_READ: Duration = Duration::from_millis(70);
+/// How often a process that holds a lock shared looks whether a writer waits.
+pub(crate) const LOOK_FOR_WRITERS: Duration = Duration::from_millis(40);
 
 /// The pause between two readings of the client's bell, for a while after it was rung; and otherwise, while leases may idle.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
@@ -133,7 +137,11 @@ const _: () = {
         "what is said just now is believed"
     );
     assert!(
-        longer(READERS_TURN, LOOK),
+        longer(DRAIN, LOOK_FOR_WRITERS.saturating_mul(8)),
+        "those who hold a lock shared hear of a writer while its wish is up"
+    );
+    assert!(
+        longer(READERS_TURN, LOOK_TO_READ),
         "whoever waits for a shared hold looks at least once in the readers' turn"
     );
     assert!(

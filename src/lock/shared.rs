@@ -22,7 +22,7 @@ use crate::sql::inspect as query;
 ///
 /// Tasks of one process that ask with the same options have one lease together: the first one asks the server, the others join it without
 /// a statement while no writer waits. When one waits, no shared hold begins any more, and the writer is next when those have ended that there are.
-/// After it, shared holds begin for 150 ms whatever writers wish, so that neither starves the other.
+/// After it, shared holds begin for 120 ms whatever writers wish, so that neither starves the other.
 ///
 /// Shared holds are not re-entrant. A task that holds the lock shared and asks for it again, or waits for a task that does, may wait for a writer
 /// that waits for it, and so for ever: pass the guard on, or give the request a [`wait`](Self::wait). So does a task that holds the lock either way and

@@ -24,7 +24,7 @@ use crate::metric::Hold;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::sql::row::{Kind, RowKey};
-use crate::timing::{READERS_TURN, SLICE};
+use crate::timing::{LOOK_FOR_WRITERS, SLICE};
 use crate::token::Token;
 
 /// Trust ends this much before the lease does, or 2 % of the ttl if that is more.
@@ -117,9 +117,8 @@ impl Lease {
         };
         let first = fence - u64::from(block.saturating_sub(1));
         let answered = Moment::now();
-        // In the readers' turn no writer's wish ends a shared hold: there is nothing to be found before.
         let first_look = if kind == Kind::Shared {
-            READERS_TURN
+            LOOK_FOR_WRITERS
         } else {
             SLICE
         };

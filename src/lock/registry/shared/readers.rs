@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Tasks that ask on the same terms join a hold without a statement, as long as no writer wishes that nobody enters: that is looked
-//! for every slice. Those that ask on other terms, or apart, have a hold of their own.
+//! for again and again. Those that ask on other terms, or apart, have a hold of their own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::lock::registry::lease::Lease;
 use crate::lock::registry::place::{Leaving, Queue, TurnOver, Waiter};
 use crate::lock::terms::Terms;
 use crate::sql::reply::RowState;
-use crate::timing::{LOOK, SLICE, WANT_AGAIN};
+use crate::timing::{LOOK_FOR_WRITERS, LOOK_TO_READ, WANT_AGAIN};
 
 /// The first pause between two looks; each is twice as long as the one before.
 const FIRST: Duration = Duration::from_millis(2);
@@ -153,7 +153,7 @@ impl Readers {
             while self.queue.hand_to_any(&hold.lease) {
                 hold.readers += 1;
             }
-            if hold.readers > before && hold.lease.look_is_due(now, SLICE) {
+            if hold.readers > before && hold.lease.look_is_due(now, LOOK_FOR_WRITERS) {
                 actions.push(Action::LookForWriters(Arc::clone(&hold.lease)));
             }
         }
@@ -257,7 +257,7 @@ impl Readers {
                 actions.push(Action::AskFor(*row));
             }
         }
-        let pause = (pause * 2).min(LOOK);
+        let pause = (pause * 2).min(LOOK_TO_READ);
         self.state = State::Watching { next, pause };
         actions.push(Action::Watch);
     }
@@ -282,8 +282,11 @@ impl Readers {
     /// A look failed; it is repeated.
     pub(crate) fn look_failed(&mut self, now: Moment) {
         if let State::Watching { .. } = self.state {
-            let next = now.after(LOOK);
-            self.state = State::Watching { next, pause: LOOK };
+            let next = now.after(LOOK_TO_READ);
+            self.state = State::Watching {
+                next,
+                pause: LOOK_TO_READ,
+            };
         }
     }
 
