@@ -68,6 +68,12 @@ mutants! {
     LevelForgotten = "level-forgotten",
     /// Whoever has had the lock asks for it again at once, and is granted it though others wait, who look from time to time.
     NobodyGivesWay = "nobody-gives-way",
+    /// Whoever comes asks for the lock at once, whether or not others wait, and who is gone is let go first for ever.
+    NewcomersOvertake = "newcomers-overtake",
+    /// A client that is far away looks, and asks when what it saw is over; it never wishes urgently.
+    DistanceIgnored = "distance-ignored",
+    /// The minimum hold counts although nobody got the guard.
+    KeptForNobody = "kept-for-nobody",
     /// A client does not hear that somebody wants a lease that idles: neither the bell, nor what a renewal says.
     BellUnheard = "bell-unheard",
     /// An idle lease that has run out is taken again.

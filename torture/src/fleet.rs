@@ -22,6 +22,10 @@ pub struct Slot {
     pub wire: Wire,
     /// The wall clock of its workers, if it can be shifted.
     pub clock: Option<Clock>,
+    /// Which place it is.
+    pub number: u32,
+    /// How far away from the server it is, there and back.
+    distance: Duration,
     url: String,
     running: Mutex<Option<Running>>,
     done: Mutex<Progress>,
@@ -69,15 +73,26 @@ impl Fleet {
         })
     }
 
-    /// Adds a place for a worker, before the server of a URL.
-    pub fn add(&mut self, proxy: Proxy, database_url: &str, clock: Option<Clock>) {
-        self.slots.push(Arc::new(Slot {
+    /// Adds a place for a worker, so far away from the server of a URL, there and back.
+    pub fn add(
+        &mut self,
+        proxy: Proxy,
+        database_url: &str,
+        clock: Option<Clock>,
+        distance: Duration,
+    ) {
+        let number = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        let slot = Slot {
             url: proxy.url(database_url),
             wire: Wire::new(proxy),
             clock,
+            number,
+            distance,
             running: Mutex::default(),
             done: Mutex::default(),
-        }));
+        };
+        slot.is_as_far_as_ever();
+        self.slots.push(Arc::new(slot));
     }
 
     /// Starts a worker.
@@ -93,6 +108,7 @@ impl Fleet {
             .arg(&self.directory)
             .arg(worker.to_string())
             .env(setup::URL, &slot.url)
+            .env(setup::SLOT, slot.number.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true);
@@ -181,6 +197,13 @@ impl Fleet {
 }
 
 impl Slot {
+    /// Its link takes no longer than its distance says.
+    pub fn is_as_far_as_ever(&self) {
+        let way = self.distance / 2;
+        self.wire.proxy.set_delay(way, way);
+        self.wire.proxy.set_jitter(Duration::ZERO);
+    }
+
     /// Sends a signal to its worker. Whether there is one.
     pub fn signal(&self, signal: Signal) -> bool {
         let running = locked(&self.running);

@@ -86,7 +86,8 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         };
         let proxy = Proxy::before(&servers.nodes[node].url).await?;
         let url = worker_url(&servers.nodes[node].url, &account, &password, &database)?;
-        fleet.add(proxy, &url, worker_clock());
+        let distance = setup.distance(u32::try_from(slot)?);
+        fleet.add(proxy, &url, worker_clock(), distance);
     }
     let rig = Arc::new(Rig {
         setup,

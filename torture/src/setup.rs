@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::oracle::Rules;
 
+/// The variable that tells a worker which slot it runs in.
+pub const SLOT: &str = "TORTURE_SLOT";
 /// The variable that tells a worker its database. Not an argument: those are for all to see.
 pub const URL: &str = "TORTURE_URL";
 /// The file of unprotected values in a run's directory.
@@ -45,6 +47,8 @@ pub enum Workload {
     Shared,
     /// Elections: candidates, leaders whose work is dropped when they lose, and observers.
     Election,
+    /// A few locks that all kinds of clients want at once, each worker being of one kind: near, far away, new for every turn, owners.
+    Crowd,
     /// All of the first six at once.
     Mixed,
 }
@@ -91,6 +95,9 @@ pub struct Shares {
     /// Tasks of the workload `election` that observe.
     #[serde(default)]
     pub observers: u32,
+    /// Tasks of the workload `crowd`.
+    #[serde(default)]
+    pub crowd: u32,
 }
 
 impl Workload {
@@ -113,6 +120,7 @@ impl Workload {
             writers: 0,
             candidates: 0,
             observers: 0,
+            crowd: 0,
         };
         match self {
             Self::Mutex => Shares { mutex: 256, ..none },
@@ -154,6 +162,7 @@ impl Workload {
                 observers: 2,
                 ..none
             },
+            Self::Crowd => Shares { crowd: 6, ..none },
             Self::Linger => Shares {
                 mutex: 12,
                 fenced: 4,
@@ -222,6 +231,12 @@ pub const SHARED_IN_TRANSACTIONS: u32 = 2;
 /// The most names of locks that are taken together, and of elections: few, so that many want each.
 pub const CROWDED: u32 = 8;
 
+/// How many locks all kinds of clients want at once.
+pub const CROWD_NAMES: u32 = 2;
+
+/// How far away from the server the second worker of each four is in the workload `crowd`, there and back.
+const FAR: Duration = Duration::from_millis(80);
+
 /// The stripe of one of them.
 #[must_use]
 pub fn busy_stripe(random: &mut ChaCha8Rng) -> u32 {
@@ -269,6 +284,16 @@ impl Setup {
     #[must_use]
     pub fn linger(&self) -> Duration {
         Duration::from_millis(self.linger_ms)
+    }
+
+    /// How far away from the server the worker in this slot is, there and back.
+    #[must_use]
+    pub fn distance(&self, slot: u32) -> Duration {
+        if self.workload == Workload::Crowd && slot % 4 == 1 {
+            FAR
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Where the unprotected values are.

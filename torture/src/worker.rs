@@ -2,6 +2,7 @@
 
 mod bank;
 mod counters;
+mod crowd;
 mod election;
 mod holds;
 mod jobs;
@@ -120,6 +121,11 @@ pub async fn run(directory: &Path, worker: u32) -> Result<(), Failure> {
     }
     for _ in 0..shares.candidates {
         tasks.spawn(task(&client).candidate());
+    }
+    let slot = std::env::var(setup::SLOT).unwrap_or_default();
+    let slot: u32 = slot.parse().unwrap_or_default();
+    for _ in 0..shares.crowd {
+        tasks.spawn(task(&client).crowd(slot));
     }
     for _ in 0..shares.observers {
         tasks.spawn(task(&client).observer());

@@ -442,7 +442,7 @@ impl Lease {
 
     /// What is left of the minimum hold, in microseconds: nothing, if its caller went away before it had the guard.
     pub(crate) fn hold_left(&self) -> i64 {
-        if !self.reached.load(Ordering::Acquire) {
+        if !self.reached.load(Ordering::Acquire) && !mutant::on(Mutant::KeptForNobody) {
             return 0;
         }
         micros(self.answered.after(self.terms.hold_at_least).left())

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::mutant::{self, Mutant};
 
 /// By how much a client asks later for each that it lets go first: longer than the pause between two
 /// looks, and than an acquire takes.
@@ -63,7 +64,7 @@ impl Rotation {
 
     /// Others waited already when we came; who, nobody says.
     pub(crate) fn came_later(&mut self) {
-        if self.own.is_none() {
+        if self.own.is_none() && !mutant::on(Mutant::NewcomersOvertake) {
             self.newcomers = NEWCOMERS;
         }
     }
@@ -87,7 +88,8 @@ impl Rotation {
         // A newcomer may have come late: who is still let go first after some of those is not there.
         self.pass_over(Some(before.unwrap_or(now)));
         self.seen = self.seen.saturating_add(1);
-        self.newcomers = if before.is_none() && self.own.is_some() && !self.others.is_empty() {
+        let is_new = before.is_none() && self.own.is_some() && !self.others.is_empty();
+        self.newcomers = if is_new && !mutant::on(Mutant::NewcomersOvertake) {
             NEWCOMERS
         } else {
             self.newcomers.saturating_sub(1)
@@ -108,7 +110,9 @@ impl Rotation {
                 other.passed_over += 1;
             }
         }
-        self.others.retain(|other| other.passed_over < PASSED_OVER);
+        if !mutant::on(Mutant::NewcomersOvertake) {
+            self.others.retain(|other| other.passed_over < PASSED_OVER);
+        }
     }
 
     /// How many clients that have had turns have waited longer than we have.

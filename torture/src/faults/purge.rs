@@ -100,6 +100,7 @@ fn row(rig: &Rig, random: &mut ChaCha8Rng) -> (String, u8) {
             let kind = if random.random() { 1 } else { SHARED };
             (format!("{}:{number}", setup::SHARED_LOCKS), kind)
         }
+        Workload::Crowd => (format!("crowd:{}", number % setup::CROWD_NAMES), 1),
         Workload::Election => (format!("election:{}", number % setup::CROWDED), 1),
         _ if random.random() => (format!("mutex:{number}"), 1),
         _ => (format!("fenced:{number}"), 1),

@@ -1,0 +1,115 @@
+//! Tasks of all kinds of clients that want the same few locks: near and far, new for every turn, owners, and those who go away before they have
+//! the lock. Each worker is one kind, so that the turns of workers are those of kinds.
+
+use std::time::Duration;
+
+use rand::Rng;
+use tag_lock::{AtClose, LockClient};
+
+use super::PACKET_TIMEOUT;
+use super::holds::PATIENCE;
+use super::task::{Place, Task};
+use crate::history::{Event, Operation, Outcome};
+use crate::instant::nanos;
+
+const CROWD: u32 = 7;
+/// How long who goes away wanted to keep the lock at least: longer than somebody may wait for a lock that nobody holds where there are no faults.
+const LEAST_HOLD: Duration = Duration::from_secs(6);
+/// A client that was made for one turn is closed within this time, as a program that ends.
+const CLOSING: Duration = Duration::from_secs(3);
+
+/// What a worker's clients are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// They last. (Of these some are far away.)
+    Lasting,
+    /// Each lives for one turn.
+    OneTurn,
+    /// One client, with an owner for each turn.
+    Owners,
+}
+
+impl Kind {
+    fn of(slot: u32) -> Self {
+        match slot % 4 {
+            2 => Self::OneTurn,
+            3 => Self::Owners,
+            _ => Self::Lasting,
+        }
+    }
+}
+
+impl Task {
+    pub(super) async fn crowd(mut self, slot: u32) {
+        let kind = Kind::of(slot);
+        while !self.is_stopped() {
+            let place = self.few_places(CROWD, "crowd");
+            match kind {
+                Kind::Lasting if self.chance(2) => self.goes_away(&place).await,
+                Kind::Lasting => {
+                    let client = self.client.clone();
+                    self.turn(&place, &client).await;
+                }
+                Kind::OneTurn => self.one_turn(&place).await,
+                Kind::Owners => self.nested(&place).await,
+            }
+        }
+    }
+
+    /// A critical section.
+    async fn turn(&mut self, place: &Place, client: &LockClient) {
+        let request = client.lock(&place.name);
+        let Some(guard) = self.acquire_by(place, request, PATIENCE).await else {
+            return;
+        };
+        self.change_under(place, &guard.view()).await;
+        self.give_back(place, guard, true).await;
+    }
+
+    /// The same by a client that nobody has seen before, nor will again.
+    async fn one_turn(&mut self, place: &Place) {
+        let builder = LockClient::builder(self.options.clone())
+            .packet_timeout(PACKET_TIMEOUT)
+            .holder(format!("worker {} for one turn", self.worker));
+        let Ok(client) = builder.connect().await else {
+            self.rest().await;
+            return;
+        };
+        self.turn(place, &client).await;
+        client.close_within(AtClose::Release, CLOSING).await;
+    }
+
+    /// Asks for the lock, to keep it for long at the least, and goes away before it has it.
+    async fn goes_away(&mut self, place: &Place) {
+        let ttl = self.setup.ttl();
+        let request = self.client.lock(&place.name).ttl(ttl);
+        let request = request.hold_at_least(LEAST_HOLD);
+        let impatience = self.up_to(Duration::from_millis(2));
+        let invoked = self.invoked(&place.name, Operation::Acquire);
+        match tokio::time::timeout(impatience, request.acquire()).await {
+            // It came before it went: then it keeps the lock for as long as it said.
+            Ok(Ok(guard)) => {
+                let (token, ttl) = (guard.fencing_token(), nanos(LEAST_HOLD));
+                self.ended(&place.name, invoked, Event::Granted { token, ttl });
+                let lost = guard.cancellation_token();
+                let _ = tokio::time::timeout(LEAST_HOLD, lost.cancelled()).await;
+                self.change_under(place, &guard.view()).await;
+                self.give_back(place, guard, true).await;
+            }
+            Ok(Err(error)) => {
+                let outcome = super::task::outcome_of(&error);
+                self.ended(&place.name, invoked, Event::NotGranted { outcome });
+            }
+            Err(_) => {
+                let outcome = Outcome::Unknown;
+                self.ended(&place.name, invoked, Event::NotGranted { outcome });
+            }
+        }
+    }
+
+    /// One of the few locks that all want.
+    fn few_places(&mut self, kind: u32, word: &str) -> Place {
+        let number = self.random.random_range(0..crate::setup::CROWD_NAMES);
+        Place::new(kind, number, format!("{word}:{number}"))
+    }
+}
