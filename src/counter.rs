@@ -402,7 +402,7 @@ impl Counter {
     }
 
     pub(crate) fn key(&self) -> Result<RowKey, Error> {
-        Ok(RowKey::counter(Name::new(&self.name)?))
+        Ok(RowKey::counter(Name::of(Arc::clone(&self.name))?))
     }
 
     pub(crate) fn window_micros(&self) -> Result<i64, Error> {
