@@ -8,7 +8,7 @@
 //! scripts/with-mysql cargo bench --bench leases -- --brief          shows that it runs; measures nothing
 //! scripts/with-mysql cargo bench --bench leases -- --json FILE      one object a figure and line
 //! scripts/with-mysql cargo bench --bench leases -- --only many      one part: hot, handover, takeover,
-//!                                                                   waiting, idle, transfers, readers,
+//!                                                                   waiting, idle, transfers, storm, readers,
 //!                                                                   permits, leaders or many
 //! ```
 
@@ -24,6 +24,7 @@ mod options;
 mod permits;
 mod process;
 mod readers;
+mod storm;
 mod takeover;
 mod transfers;
 mod waiting;
@@ -71,6 +72,9 @@ async fn run(options: &Options, database: &Database, figures: &mut Figures) -> R
     }
     if options.runs("transfers") {
         transfers::run(options, database, figures).await?;
+    }
+    if options.runs("storm") {
+        storm::run(options, database, figures).await?;
     }
     if options.runs("readers") {
         readers::run(options, database, figures).await?;

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use crate::Result;
 
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 11] = [
     "hot",
     "handover",
     "takeover",
     "waiting",
     "idle",
     "transfers",
+    "storm",
     "readers",
     "permits",
     "leaders",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use crate::{Result, handover, idle, leaders, many, permits, readers, takeover};
+use crate::{Result, handover, idle, leaders, many, permits, readers, storm, takeover};
 
 const WORK: &str = "TAG_LOCK_LEASES_WORK";
 const URL: &str = "TAG_LOCK_LEASES_URL";
@@ -38,6 +38,7 @@ impl Work {
             "many" => "many",
             "permits" => "permits",
             "readers" => "readers",
+            "storm" => "storm",
             "takeover" => "takeover",
             _ => return Err("unknown work".into()),
         };
@@ -120,6 +121,7 @@ pub(crate) async fn run(work: Work) -> Result<()> {
         "many" => many::work(work).await,
         "permits" => permits::work(work).await,
         "readers" => readers::work(work).await,
+        "storm" => storm::work(work).await,
         _ => takeover::work(work).await,
     }
 }

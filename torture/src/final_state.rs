@@ -26,6 +26,7 @@ const SLACK: Duration = Duration::from_millis(500);
 pub async fn read(rig: &Rig, accepted: Vec<(Arc<str>, u64)>) -> Result<FinalState, Failure> {
     tokio::time::sleep(rig.setup.ttl() + SLACK).await;
     let node = rig.servers.writer();
+    rig.servers.catch_up(node, PATIENCE).await?;
     let client = connect(node.options()?.database(&rig.database)).await?;
     let mut state = FinalState {
         accepted,

@@ -13,6 +13,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Row};
 use tokio::process::Command;
 
+use crate::faults::Failure;
 use crate::wall_clock::Clock;
 
 /// An administrator does not wait longer for an answer.
@@ -118,6 +119,39 @@ impl Servers {
     #[must_use]
     pub fn writer(&self) -> &Node {
         &self.nodes[self.primary.load(Ordering::Relaxed)]
+    }
+}
+
+impl Servers {
+    /// Waits until a member of a group of MySQL in which all take writes has applied what the others have committed: until then it shows what was.
+    ///
+    /// # Errors
+    ///
+    /// If it does not within `limit`, or one of them does not answer: what is judged by it would be wrong.
+    pub async fn catch_up(&self, node: &Node, limit: Duration) -> Result<(), Failure> {
+        if self.kind != "group-replication" || self.topology != Topology::AllWrite {
+            return Ok(());
+        }
+        let mut connection = node.administrator().await?;
+        for other in &self.nodes {
+            let mut there = other.administrator().await?;
+            let committed: String = sqlx::query_scalar("SELECT @@GLOBAL.gtid_executed")
+                .fetch_one(&mut there)
+                .await?;
+            let late: i64 = sqlx::query_scalar("SELECT WAIT_FOR_EXECUTED_GTID_SET(?, ?)")
+                .bind(committed)
+                .bind(limit.as_secs())
+                .fetch_one(&mut connection)
+                .await?;
+            if late != 0 {
+                return Err(format!(
+                    "member {} does not apply what member {} has committed: it stands still, and nothing can be judged by it",
+                    node.number, other.number
+                )
+                .into());
+            }
+        }
+        Ok(())
     }
 }
 

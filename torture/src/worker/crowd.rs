@@ -45,7 +45,7 @@ impl Task {
         while !self.is_stopped() {
             let place = self.few_places(CROWD, "crowd");
             match kind {
-                Kind::Lasting if self.chance(2) => self.goes_away(&place).await,
+                Kind::Lasting if self.chance(4) => self.goes_away(&place).await,
                 Kind::Lasting => {
                     let client = self.client.clone();
                     self.turn(&place, &client).await;
