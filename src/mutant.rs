@@ -70,8 +70,6 @@ mutants! {
     NobodyGivesWay = "nobody-gives-way",
     /// Whoever comes asks for the lock at once, whether or not others wait, and who is gone is let go first for ever.
     NewcomersOvertake = "newcomers-overtake",
-    /// A client that is far away looks, and asks when what it saw is over; it never wishes urgently.
-    DistanceIgnored = "distance-ignored",
     /// The minimum hold counts although nobody got the guard.
     KeptForNobody = "kept-for-nobody",
     /// A client does not hear that somebody wants a lease that idles: neither the bell, nor what a renewal says.

@@ -81,7 +81,7 @@ fn hunt_for(mutant: &str) -> Hunt {
         | "wish-unheard" => ("shared", "none"),
         "group-unchecked" => ("together", "none"),
         "group-verified-in-part" => ("together", "server-clock,worker-stop"),
-        "newcomers-overtake" | "distance-ignored" | "kept-for-nobody" => ("crowd", "none"),
+        "newcomers-overtake" | "kept-for-nobody" => ("crowd", "none"),
         "leadership-passes-on" => ("election", "none"),
         "leader-works-on" => ("election", "worker-stop,partition,delay,cut"),
         "unequal-deltas-merged" | "range-unchecked" => ("stock", "none"),
@@ -97,11 +97,9 @@ fn hunt_for(mutant: &str) -> Hunt {
     };
     let round = match mutant {
         // The last needs a lease that is lost in the middle of a transaction.
-        "newcomers-overtake"
-        | "distance-ignored"
-        | "nobody-gives-way"
-        | "wish-unheard"
-        | "group-verified-in-part" => LONG_ROUND,
+        "newcomers-overtake" | "nobody-gives-way" | "wish-unheard" | "group-verified-in-part" => {
+            LONG_ROUND
+        }
         _ => ROUND,
     };
     Hunt {
@@ -269,7 +267,7 @@ mod tests {
             "group-verified-in-part",
             "leader-works-on",
             "wish-unheard",
-            "distance-ignored",
+            "newcomers-overtake",
         ] {
             let how = hunt_for(mutant);
             assert!(crate::nemesis::choose(how.faults).is_ok(), "{mutant}");

@@ -69,7 +69,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         stock: STOCK,
         resource: resource.address(),
         patience_ms: u64::try_from(patience(&servers, faults.is_empty()).as_millis())?,
-        passed_over: Some(u64::from(options.workers) * rounds(faults.is_empty())),
+        passed_over: Some(u64::from(options.workers) * rounds(options.workload, faults.is_empty())),
         leases_exclude: !steps_server_clock,
         reads_are_current: servers.topology != Topology::AllWrite || servers.nodes.len() == 1,
     };
@@ -333,8 +333,15 @@ fn patience(servers: &Servers, is_quiet: bool) -> Duration {
 
 /// While a worker waits for a lock, the others have so many turns each at the most, on average. Whoever is fair to all has one each. A
 /// half-open connection costs the time limit of a packet or two, in which others have a turn every 20 ms or so.
-fn rounds(is_quiet: bool) -> u64 {
-    if is_quiet { 10 } else { 30 }
+///
+/// Who is far away waits for a second before it wishes urgently, and those nearby have some sixty turns in that time.
+fn rounds(workload: Workload, is_quiet: bool) -> u64 {
+    match (workload, is_quiet) {
+        (Workload::Crowd, true) => 40,
+        (_, true) => 10,
+        (Workload::Crowd, false) => 60,
+        (_, false) => 30,
+    }
 }
 
 /// A clock for a worker; without a C compiler there is none, and the fault is left out.

@@ -7,7 +7,6 @@ use rand::Rng;
 use tag_lock::{AtClose, LockClient};
 
 use super::PACKET_TIMEOUT;
-use super::holds::PATIENCE;
 use super::task::{Place, Task};
 use crate::history::{Event, Operation, Outcome};
 use crate::instant::nanos;
@@ -15,6 +14,8 @@ use crate::instant::nanos;
 const CROWD: u32 = 7;
 /// How long who goes away wanted to keep the lock at least: longer than somebody may wait for a lock that nobody holds where there are no faults.
 const LEAST_HOLD: Duration = Duration::from_secs(6);
+/// The longest wait: who starves is passed over often enough to be seen, also where turns are slow.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// A client that was made for one turn is closed within this time, as a program that ends.
 const CLOSING: Duration = Duration::from_secs(3);
 
