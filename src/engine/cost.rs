@@ -2,6 +2,7 @@
 
 use tokio::sync::oneshot;
 
+use super::manner::Wait;
 use super::request::{Member, Reply, Request};
 use super::stage::Waits;
 use super::waiting::{Limits, Waiting};
@@ -13,7 +14,7 @@ use crate::sql::row::RowKey;
 const LIMITS: Limits = Limits {
     rows: 1_024,
     bytes: 1 << 20,
-    waits: false,
+    wait: Wait::Nothing,
 };
 
 #[test]

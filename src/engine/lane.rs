@@ -195,7 +195,7 @@ impl Lane {
         Limits {
             rows: rows.min(self.manner.most()),
             bytes: self.link.room(),
-            waits: self.manner.wait() == Wait::First,
+            wait: self.manner.wait(),
         }
     }
 

@@ -18,7 +18,7 @@ const CAREFUL: Duration = Duration::from_secs(10);
 
 /// For what a packet waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(crate) enum Wait {
     /// It passes over what is locked.
     #[default]
     Nothing,

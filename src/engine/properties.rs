@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::group::Group;
+use super::manner::Wait;
 use super::outcome::{Outcome, Verdict};
 use super::queue::LaneQueue;
 use super::request::{Member, Request};
@@ -21,6 +22,7 @@ use crate::sql::operation::{
 };
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::row::RowKey;
+use crate::stripe::StripeSet;
 use crate::token::Token;
 
 fn counter(name: &str) -> RowKey {
@@ -249,7 +251,7 @@ proptest! {
             waiting.push(key.clone(), member(request.clone()));
             *expected.entry(key.clone()).or_default() += 1;
         }
-        let limits = Limits { rows, bytes: 1 << 20, waits: false };
+        let limits = Limits { rows, bytes: 1 << 20, wait: Wait::Nothing };
         let mut again = put_back.into_iter();
         loop {
             let batch = waiting.take(limits);
@@ -294,7 +296,7 @@ proptest! {
         let mut done = 0;
         let mut step = |lane: usize, outcome: u32, rows: usize| {
             if at[lane].is_empty() {
-                at[lane] = queue.take(Limits { rows, bytes: 1 << 20, waits: false }).unwrap_or_default();
+                at[lane] = queue.take(Limits { rows, bytes: 1 << 20, wait: Wait::Nothing }).unwrap_or_default();
             } else {
                 let groups = std::mem::take(&mut at[lane]);
                 let keys: Vec<RowKey> = groups.iter().flat_map(Group::keys).cloned().collect();
@@ -318,6 +320,52 @@ proptest! {
             prop_assert!(last.0, "two lanes at one row");
         }
         prop_assert_eq!(last, (true, requests.len(), true));
+    }
+
+    /// Where two lanes wait for stripes, they are never at one stripe; what comes while a packet waits for all of its own waits for that
+    /// packet; and every request is carried out once.
+    #[test]
+    fn two_lanes_are_never_at_one_stripe(
+        requests in prop::collection::vec(request(), 0..40),
+        steps in prop::collection::vec((0_usize..2, any::<bool>(), 0_usize..3, 1_usize..5), 0..80),
+    ) {
+        let mut waiting = Waiting::new(Waits::ForStripe);
+        for (key, request) in &requests {
+            waiting.push(key.clone(), member(request.clone()));
+        }
+        let mut at: [(Vec<Group>, Wait); 2] = Default::default();
+        let mut done = 0;
+        let mut step = |lane: usize, again: bool, wait: Wait, rows: usize| -> Result<bool, TestCaseError> {
+            let groups = std::mem::take(&mut at[lane].0);
+            if groups.is_empty() {
+                let (other, its) = &at[1 - lane];
+                let all = !other.is_empty() && *its == Wait::All;
+                let batch = waiting.take(Limits { rows, bytes: 1 << 20, wait });
+                prop_assert!(batch.is_empty() || !all, "beside one that waits for all");
+                let stripes = |groups: &[Group]| groups.iter().map(Group::stripes).reduce(StripeSet::with).unwrap_or_default();
+                prop_assert!(!stripes(&batch).meets(stripes(other)), "two lanes at one stripe");
+                at[lane] = (batch, wait);
+            } else {
+                let keys: Vec<RowKey> = groups.iter().flat_map(Group::keys).cloned().collect();
+                for group in groups {
+                    if again {
+                        waiting.join(group, true);
+                    } else {
+                        done += group.members.len();
+                    }
+                }
+                waiting.leave_rows(&keys);
+            }
+            Ok(done == requests.len())
+        };
+        for (lane, again, wait, rows) in steps {
+            step(lane, again, [Wait::All, Wait::First, Wait::Nothing][wait], rows)?;
+        }
+        let mut over = requests.is_empty();
+        for round in 0..400 {
+            over = step(round % 2, false, Wait::First, 1)?;
+        }
+        prop_assert!(over, "something was not carried out");
     }
 }
 
@@ -344,7 +392,7 @@ fn urgent_requests_do_not_heap_up_beside_others_that_stay() {
     let limits = Limits {
         rows: 16,
         bytes: 1 << 20,
-        waits: false,
+        wait: Wait::Nothing,
     };
     for _ in 0..100 {
         waiting.push(key.clone(), member(once(true)));

@@ -135,20 +135,31 @@ impl Shared {
         if member.under_way.is_none() {
             member.under_way = Some(self.pending.enter());
         }
-        let crowded = &self.crowded[key.stripe().index()];
-        if member.course.stage == Stage::Try
-            && member.request.may_stand_in_line()
-            && (self.options.every_stripe || crowded.load(Ordering::Relaxed) > 0)
-        {
-            member.course.stage = Stage::Stripe { create: false };
-        } else if member.course.stage == Stage::Try
-            && member.request.may_stand_in_line()
-            && self.fresh.is_likely(&key)
-        {
-            (member.course.stage, member.course.guessed) = (Stage::Create, true);
+        if member.course.stage == Stage::Try && member.request.may_stand_in_line() {
+            let crowded = &self.crowded[key.stripe().index()];
+            if self.options.every_stripe || crowded.load(Ordering::Relaxed) > 0 {
+                member.course.stage = Stage::Stripe { create: false };
+            } else if self.fresh.is_likely(&key) {
+                member.course.stage = self.creation();
+                member.course.guessed = true;
+            }
         }
         let queue = self.queue(member.course, &key, member.request.second());
         queue.push(key, member);
+    }
+
+    /// Where a request goes whose row is missing.
+    fn creation(&self) -> Stage {
+        if self.others_create() {
+            Stage::Stripe { create: true }
+        } else {
+            Stage::Create
+        }
+    }
+
+    /// Whether other clients create rows all the time.
+    pub(super) fn others_create(&self) -> bool {
+        self.fresh.others_create(Moment::now())
     }
 
     /// Hands groups that have changed nothing to the lanes of their stages: before others where they were already.
@@ -186,6 +197,9 @@ impl Shared {
             return;
         };
         let is_new = row.is_new(server_now);
+        if is_new && group.course.passed_over && group.course.stage.creates() {
+            self.fresh.met_others(Moment::now());
+        }
         // Of the others it does not say whether their names are new.
         if matches!(
             group.operation,

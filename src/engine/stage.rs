@@ -8,8 +8,8 @@
 //!  └──────────── lanes that never wait ────┘     └ lanes of stripes ┘      └ lanes of rows ┘
 //! ```
 //!
-//! A request whose row is missing tries `Create` for a while: the stripes are free again and again. One whose row is there and locked goes
-//! on at once. A request goes to the right only when a packet did not have what it needs, so that it never delays one that can
+//! A request whose row is missing tries `Create` for a while, since the stripes are free again and again; where other clients create rows
+//! all the time it stands in line at once. One whose row is there and locked goes on at once. A request goes to the right only when a packet did not have what it needs, so that it never delays one that can
 //! be answered at once. A release waits for its row, and for no stripe. Renewals, and releases whose caller may have locked the row
 //! himself, do not wait for it: if they find it locked again and again they go from `Try` to `Stripe`, since it may be a crowd of
 //! acquires that stands there.
@@ -84,6 +84,8 @@ pub(crate) struct Case<'c> {
     pub(crate) how: How,
     /// The packet ran when its time for grants was over.
     pub(crate) late: bool,
+    /// Other clients create rows all the time.
+    pub(crate) others_create: bool,
 }
 
 /// What happens next.
@@ -105,8 +107,8 @@ pub(crate) enum Next {
 const TRIES: u8 = 2;
 /// What does not wait for its row stands in line last of all: not behind a stripe that somebody holds, if it can do without.
 const TRIES_BEFORE_THE_LINE: u8 = 8;
-/// Where many clients create rows at once, each stripe is free again and again: a request tries so often before it stands in line, which
-/// takes a connection more.
+/// Where clients begin together, each stripe is free again and again: a request tries so often before it stands in line, which takes a
+/// connection more.
 const TRIES_TO_CREATE: u8 = 20;
 
 /// Of so many tries one looks whether the row is still missing: that is a round trip of its own.
@@ -154,6 +156,7 @@ fn not_had(case: Case<'_>) -> Next {
     match case.stage {
         Stage::Try => Next::Go(Stage::Create),
         // Others are at its stripe, or it is there, and locked.
+        Stage::Create if case.others_create => Next::Go(Stage::Stripe { create: true }),
         Stage::Create if !case.tries.is_multiple_of(LOOK_EVERY) => Next::Retry,
         Stage::Create if case.tries < TRIES_TO_CREATE => Next::Look,
         Stage::Create | Stage::Stripe { create: false } => Next::Go(Stage::Stripe { create: true }),

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::group::Group;
+use super::manner::Wait;
 use super::request::Member;
 use super::stage::Waits;
 use crate::clock::Moment;
@@ -16,8 +17,8 @@ pub(crate) struct Limits {
     pub(crate) rows: usize,
     /// Estimated bytes of the packet.
     pub(crate) bytes: usize,
-    /// The packet waits for what its first operation needs.
-    pub(crate) waits: bool,
+    /// For what the packet waits.
+    pub(crate) wait: Wait,
 }
 
 /// The requests of one row, in the order in which they came; but renewals and releases before others.
@@ -58,6 +59,9 @@ impl Claims {
 struct Running {
     rows: HashSet<RowKey>,
     stripes: StripeSet,
+    /// Of these the stripes of the one that waits for all of its own. What comes meanwhile goes with the next one: two of them side by
+    /// side would each carry less, and keep other clients from more.
+    all: StripeSet,
 }
 
 /// Requests by row, who is at which, and in what order they run.
@@ -195,13 +199,15 @@ impl Waiting {
             let taken = match self.waits {
                 Waits::Never => false,
                 Waits::ForRow => keys.any(|key| self.running.rows.contains(key)),
-                Waits::ForStripe => self.running.stripes.meets(stripes(keys)),
+                Waits::ForStripe => {
+                    !self.running.all.is_empty() || self.running.stripes.meets(stripes(keys))
+                }
             };
             if taken {
                 self.parked.push(key);
                 continue;
             }
-            if limits.waits
+            if limits.wait == Wait::First
                 && let Some(first) = batch.first()
                 && !self.waits.goes_with(first, &key, once)
             {
@@ -236,6 +242,9 @@ impl Waiting {
             Waits::ForStripe => {
                 let more = stripes(claims.0.keys());
                 self.running.stripes = self.running.stripes.with(more);
+                if limits.wait == Wait::All {
+                    self.running.all = self.running.all.with(more);
+                }
             }
         }
         batch
@@ -246,7 +255,9 @@ impl Waiting {
         for row in rows {
             self.running.rows.remove(row);
         }
-        self.running.stripes = self.running.stripes.without(stripes(rows));
+        let left = stripes(rows);
+        self.running.stripes = self.running.stripes.without(left);
+        self.running.all = self.running.all.without(left);
         // They came before the others.
         for key in self.parked.drain(..).rev() {
             self.ready.push_front(key);

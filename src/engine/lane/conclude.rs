@@ -75,6 +75,7 @@ impl Lane {
             row,
             how,
             late,
+            others_create: self.shared.others_create(),
         };
         // At first it may be missing.
         let passed_over = row.is_none() && case.stage != Stage::Try;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::engine::manner::Wait;
 use crate::engine::request::Request;
 use crate::engine::stage::Waits;
 use crate::name::Name;
@@ -6,7 +7,7 @@ use crate::name::Name;
 const LIMITS: Limits = Limits {
     rows: 1_000,
     bytes: 1 << 20,
-    waits: false,
+    wait: Wait::Nothing,
 };
 
 struct Lanes {

@@ -168,6 +168,12 @@ fn cases(mut check: impl FnMut(Case<'_>, Next)) {
                             row,
                             how,
                             late,
+                            others_create: false,
+                        };
+                        check(case, next(case));
+                        let case = Case {
+                            others_create: true,
+                            ..case
                         };
                         check(case, next(case));
                     }
@@ -275,6 +281,15 @@ fn nobody_is_told_that_a_locked_counter_was_never_set() {
 
 /// The way of a request that never has its row.
 fn way(operation: &Operation, seen: Option<RowState>) -> (Vec<Stage>, Next) {
+    way_among(operation, seen, false)
+}
+
+/// The same where others create rows, or not.
+fn way_among(
+    operation: &Operation,
+    seen: Option<RowState>,
+    others_create: bool,
+) -> (Vec<Stage>, Next) {
     let mut stage = Stage::Try;
     let (mut tries, mut way) = (0, vec![stage]);
     loop {
@@ -285,6 +300,7 @@ fn way(operation: &Operation, seen: Option<RowState>) -> (Vec<Stage>, Next) {
             row: None,
             how: How::Packet,
             late: false,
+            others_create,
         };
         let then = match next(packet) {
             Next::Look => next(Case {
@@ -357,5 +373,9 @@ fn a_missing_stripe_is_looked_for() {
     let (tries, line) = tries.split_at(1 + usize::from(TRIES_TO_CREATE));
     assert!(tries.iter().all(|stage| *stage == Stage::Create));
     assert_eq!(line, [Stage::Stripe { create: true }]);
+    assert_eq!(end, Next::FindStripe);
+    // Where others create rows it stands in line at once.
+    let (stages, end) = way_among(&count(), None, true);
+    assert_eq!(stages, [Stage::Try, Stage::Create, line[0]]);
     assert_eq!(end, Next::FindStripe);
 }
