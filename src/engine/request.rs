@@ -157,6 +157,8 @@ pub(crate) struct Course {
     pub(crate) guessed: bool,
     /// A packet passed over its row or its stripe, since somebody held that.
     pub(crate) passed_over: bool,
+    /// A packet that was to create its row did not have its stripe, as a rule since others created theirs.
+    pub(crate) not_created: bool,
     /// It goes over the connection that is there for renewals whose lane does not answer.
     pub(crate) rescue: bool,
 }
@@ -169,6 +171,7 @@ impl Default for Course {
             locked: false,
             guessed: false,
             passed_over: false,
+            not_created: false,
             rescue: false,
         }
     }
@@ -183,11 +186,22 @@ impl Course {
             locked: self.locked || other.locked,
             guessed: self.guessed || other.guessed,
             passed_over: self.passed_over || other.passed_over,
+            not_created: self.not_created || other.not_created,
             rescue: self.rescue && other.rescue,
         }
     }
 
-    /// Whether a lock was seen that is in its way.
+    /// A packet did not have it at this stage.
+    pub(super) fn was_not_had(&mut self, stage: Stage) {
+        match stage {
+            // At first it may be missing.
+            Stage::Try => {}
+            Stage::Create => self.not_created = true,
+            Stage::Stripe { .. } | Stage::Row => self.passed_over = true,
+        }
+    }
+
+    /// Whether a lock was seen that is in its way, and not only for the moment in which others create their rows.
     pub(super) fn is_blocked(self) -> bool {
         self.locked || self.passed_over
     }
@@ -236,6 +250,25 @@ impl Member {
         self.place = None;
         if let Some(reply) = self.reply.take() {
             reply.send(result);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_that_create_their_rows_are_no_lock() {
+        let mut course = Course::default();
+        for stage in [Stage::Try, Stage::Create] {
+            course.was_not_had(stage);
+            assert!(!course.is_blocked(), "{stage:?}");
+        }
+        for stage in [Stage::Stripe { create: true }, Stage::Row] {
+            let mut course = course;
+            course.was_not_had(stage);
+            assert!(course.is_blocked(), "{stage:?}");
         }
     }
 }

@@ -197,7 +197,7 @@ impl Shared {
             return;
         };
         let is_new = row.is_new(server_now);
-        if is_new && group.course.passed_over && group.course.stage.creates() {
+        if is_new && group.course.not_created {
             self.fresh.met_others(Moment::now());
         }
         // Of the others it does not say whether their names are new.

@@ -77,8 +77,7 @@ impl Lane {
             late,
             others_create: self.shared.others_create(),
         };
-        // At first it may be missing.
-        let passed_over = row.is_none() && case.stage != Stage::Try;
+        let at = case.stage;
         match next(case) {
             Next::Answer(outcome) => self.shared.answer(group, &outcome, sent, false),
             Next::Go(_) if group.course.guessed => {
@@ -88,12 +87,17 @@ impl Lane {
             }
             Next::Go(stage) => {
                 group.go(stage);
-                group.course.passed_over |= passed_over;
+                if row.is_none() {
+                    group.course.was_not_had(at);
+                }
                 self.shared.put([group], Some(self.waits));
             }
             Next::Retry => {
                 group.course.tries += 1;
-                group.course.passed_over = true;
+                match row {
+                    None => group.course.was_not_had(at),
+                    Some(_) => group.course.passed_over = true,
+                }
                 self.shared.put([group], Some(self.waits));
             }
             Next::Look | Next::FindStripe => return Some(group),
