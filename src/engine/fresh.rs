@@ -4,7 +4,7 @@
 //! And whether other clients create rows all the time: then packets that pass over the stripes which others have create a few rows each,
 //! and one that waits for its stripes creates them all. Clients that begin together create rows for a moment: they need no connection more.
 
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -13,8 +13,13 @@ use crate::sql::row::RowKey;
 /// How many names are known to be there; one takes the place of another.
 const KNOWN: usize = 4_096;
 /// One name moves the share by one part in so many of what is left.
-const STEP: u8 = 8;
-/// Others that were in the way for so long create rows all the time; they were in the way as long as it happened again within that time.
+const STEP: u16 = 8;
+const HALF: u16 = 1 << 15;
+/// The same of rows that others are in the way of. It is more than one crowded stripe of a hundred makes, or two; and less than there are
+/// once most of the others stand in line.
+const STEP_OF_DENIED: u16 = 64;
+const MANY: u16 = 1 << 13;
+/// Others that have the stripes of many of the rows that this client creates, for so long, create rows all the time.
 const ALL_THE_TIME: Duration = Duration::from_secs(1);
 /// For so long that is believed: who stands in line does not see it.
 const BELIEVED: Duration = Duration::from_secs(30);
@@ -23,23 +28,26 @@ const BELIEVED: Duration = Duration::from_secs(30);
 pub(super) struct Fresh {
     /// The hashes of names whose rows are there.
     known: Box<[AtomicU32]>,
-    /// How many of 256 names that this client had not used were new.
-    share: AtomicU8,
-    /// Since when others have been in the way, when they last were, and until when it is believed that they always are: each a [`Moment`] in
-    /// microseconds.
-    met_since: AtomicI64,
-    met_last: AtomicI64,
-    met_until: AtomicI64,
+    /// How many of 65,536 names that this client had not used were new.
+    share: AtomicU16,
+    /// How many of 65,536 rows others were in the way of.
+    denied: AtomicU16,
+    /// Since when they have been in the way of many; when the last row was created; and until when it is believed that they always are:
+    /// each a [`Moment`] in microseconds.
+    denied_since: AtomicI64,
+    created: AtomicI64,
+    believed: AtomicI64,
 }
 
 impl Default for Fresh {
     fn default() -> Self {
         Self {
             known: (0..KNOWN).map(|_| AtomicU32::new(0)).collect(),
-            share: AtomicU8::new(128),
-            met_since: AtomicI64::new(0),
-            met_last: AtomicI64::new(0),
-            met_until: AtomicI64::new(0),
+            share: AtomicU16::new(HALF),
+            denied: AtomicU16::new(0),
+            denied_since: AtomicI64::new(0),
+            created: AtomicI64::new(0),
+            believed: AtomicI64::new(0),
         }
     }
 }
@@ -59,25 +67,27 @@ impl Fresh {
     /// Whether its row is missing, most likely.
     pub(super) fn is_likely(&self, key: &RowKey) -> bool {
         let hash = hash(key);
-        self.share.load(Ordering::Relaxed) >= 128 && self.slot(hash).load(Ordering::Relaxed) != hash
+        self.share.load(Ordering::Relaxed) >= HALF
+            && self.slot(hash).load(Ordering::Relaxed) != hash
     }
 
-    /// Somebody else had the stripe of a row that was created a moment later.
-    pub(super) fn met_others(&self, now: Moment) {
-        let at = |moment: &AtomicI64| Moment::from_micros(moment.load(Ordering::Relaxed));
-        let set = |moment: &AtomicI64, to: Moment| moment.store(to.as_micros(), Ordering::Relaxed);
-        if now.since(at(&self.met_last)) >= ALL_THE_TIME {
-            set(&self.met_since, now);
+    /// A row was created that did not stand in line at first. `denied`: somebody else had its stripe before.
+    pub(super) fn created(&self, denied: bool, now: Moment) {
+        let many = moved(&self.denied, denied, STEP_OF_DENIED) >= MANY;
+        let last = self.created.swap(now.as_micros(), Ordering::Relaxed);
+        if !many || now.since(Moment::from_micros(last)) >= ALL_THE_TIME {
+            self.denied_since.store(now.as_micros(), Ordering::Relaxed);
         }
-        set(&self.met_last, now);
-        if now.since(at(&self.met_since)) >= ALL_THE_TIME {
-            set(&self.met_until, now.after(BELIEVED));
+        let since = Moment::from_micros(self.denied_since.load(Ordering::Relaxed));
+        if now.since(since) >= ALL_THE_TIME {
+            let until = now.after(BELIEVED).as_micros();
+            self.believed.store(until, Ordering::Relaxed);
         }
     }
 
     /// Whether others create rows all the time.
     pub(super) fn others_create(&self, now: Moment) -> bool {
-        now.as_micros() < self.met_until.load(Ordering::Relaxed)
+        now.as_micros() < self.believed.load(Ordering::Relaxed)
     }
 
     /// Its row was created, or was there.
@@ -86,17 +96,21 @@ impl Fresh {
         if self.slot(hash).swap(hash, Ordering::Relaxed) == hash {
             return;
         }
-        let next = |share: u8| {
-            Some(if new {
-                share + (u8::MAX - share) / STEP
-            } else {
-                share - share / STEP
-            })
-        };
-        let _ = self
-            .share
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        moved(&self.share, new, STEP);
     }
+}
+
+/// Moves a share by one part in `step` of what is left towards what was seen. What it was.
+fn moved(share: &AtomicU16, seen: bool, step: u16) -> u16 {
+    let next = |share: u16| {
+        Some(if seen {
+            share + (u16::MAX - share) / step
+        } else {
+            share - share / step
+        })
+    };
+    let moved = share.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    moved.unwrap_or_else(|share| share)
 }
 
 #[cfg(test)]
@@ -140,21 +154,33 @@ mod tests {
         }
     }
 
+    /// In thousandths of the time after which others are believed to create rows all the time.
+    fn at(begun: Moment, thousandths: u32) -> Moment {
+        begun.after(ALL_THE_TIME * thousandths / 1_000)
+    }
+
     #[test]
     fn others_that_are_in_the_way_all_the_time_are_believed_to_be_there_for_a_while() {
         let (fresh, begun) = (Fresh::default(), Moment::now());
-        let at = |tenths: u32| begun.after(ALL_THE_TIME * tenths / 10);
-        // Twice for a moment.
-        for moment in [0, 3, 9, 30, 35] {
-            fresh.met_others(at(moment));
-            assert!(!fresh.others_create(at(moment)));
+        // Of a third of the rows, twice for a moment.
+        for moment in (0..900).chain(3_000..3_900) {
+            fresh.created(moment % 3 == 0, at(begun, moment));
+            assert!(!fresh.others_create(at(begun, moment)));
         }
-        for moment in [50, 55, 60] {
-            fresh.met_others(at(moment));
+        (6_000..7_200).for_each(|moment| fresh.created(moment % 3 == 0, at(begun, moment)));
+        let last = at(begun, 7_200);
+        assert!(fresh.others_create(last));
+        assert!(fresh.others_create(last.after(BELIEVED / 2)));
+        assert!(!fresh.others_create(last.after(BELIEVED)));
+    }
+
+    #[test]
+    fn two_crowded_stripes_among_all_say_nothing() {
+        let (fresh, begun) = (Fresh::default(), Moment::now());
+        for moment in 0..20_000 {
+            fresh.created(moment % 50 == 0, at(begun, moment));
+            assert!(!fresh.others_create(at(begun, moment)));
         }
-        assert!(fresh.others_create(at(60)));
-        assert!(fresh.others_create(at(60).after(BELIEVED / 2)));
-        assert!(!fresh.others_create(at(60).after(BELIEVED)));
     }
 
     #[test]

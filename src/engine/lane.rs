@@ -170,7 +170,8 @@ impl Lane {
             // Nobody keeps a connection that others need while he waits for a row: he has a look now and then.
             let shares = self.waits == Waits::ForRow && self.shared.pool.is_short();
             let apart = || self.queues.own().is_apart();
-            self.manner.next(shares, apart, Moment::now());
+            let careful = self.shared.is_careful(Moment::now());
+            self.manner.next(shares, careful, apart);
             let Some(batch) = self.queues.take(self.limits(), connected) else {
                 break;
             };
@@ -255,6 +256,7 @@ impl Lane {
                         // What is waited for elsewhere may have its turn first.
                         let batch = std::mem::take(&mut self.batch);
                         self.shared.put(batch, Some(self.waits));
+                        self.leave_rows();
                         self.rest(delay).await;
                         return;
                     }
@@ -345,12 +347,14 @@ impl Lane {
                 self.conflicts.reset();
                 self.undone = 0;
                 self.manner.waited();
+                self.waited(false);
                 self.conclude(waited, reply, late, sent).await;
                 Attempt::Done
             }
             Sent::Unknown(numbered) => {
                 // It may have waited for too many stripes.
-                self.manner.waited_in_vain(Moment::now());
+                self.manner.waited_in_vain();
+                self.waited(true);
                 self.settle(numbered);
                 Attempt::Done
             }
@@ -365,11 +369,19 @@ impl Lane {
                     for group in &mut self.batch {
                         group.course.locked |= known && self.manner.had(group, waited);
                     }
-                    self.manner.waited_in_vain(Moment::now());
+                    self.manner.waited_in_vain();
+                    self.waited(true);
                 }
                 self.rolled_back(meaning, error, locked)
             }
             Sent::Offline(error) => Attempt::Offline(error),
+        }
+    }
+
+    /// The packet has waited.
+    fn waited(&self, in_vain: bool) {
+        if self.manner.wait() == Wait::All {
+            self.shared.waited_for_all(in_vain);
         }
     }
 

@@ -1,20 +1,19 @@
 //! For what the packets of a lane wait, and how large they are: decisions only.
 //!
 //! A lane of stripes waits for all that its packet needs, in the order in which every packet locks stripes. Where many clients create
-//! rows at once that is one packet for each of them. If it waited in vain, somebody keeps a stripe: then it waits for those of one request
-//! at a time for a while, so that the others are not kept from theirs, and looks in between what else can be had.
+//! rows at once that is one packet for each of them. If two in a row waited in vain, somebody keeps a stripe: then each waits for those of
+//! one request at a time for a while, so that the others are not kept from theirs, and looks in between what else can be had.
 
 use std::time::Duration;
 
 use super::gather::MAX_ROWS;
 use super::group::Group;
 use super::stage::Waits;
-use crate::clock::Moment;
 use crate::sql::packet::Mode;
 use crate::stripe::StripeSet;
 
-/// For so long a lane that waited in vain waits for one request at a time.
-const CAREFUL: Duration = Duration::from_secs(10);
+/// For so long all lanes of stripes wait for one request at a time, after two packets in a row have waited in vain.
+pub(super) const CAREFUL: Duration = Duration::from_secs(10);
 
 /// For what a packet waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,9 +33,7 @@ pub(super) struct Manner {
     waits: Waits,
     /// For what its packet waits.
     wait: Wait,
-    /// When it last waited in vain.
-    in_vain: Option<Moment>,
-    /// No packet has waited with success since.
+    /// It has waited in vain, and no packet has waited with success since.
     stuck: bool,
     /// How many requests the next packet has at the most.
     most: usize,
@@ -47,16 +44,14 @@ impl Manner {
         Self {
             waits,
             wait: Wait::First,
-            in_vain: None,
             stuck: false,
             most: MAX_ROWS,
         }
     }
 
-    /// Decides for what the next packet waits. `shares`: others need the connection. `apart`: several packets would have to wait for what
-    /// there is.
-    pub(super) fn next(&mut self, shares: bool, apart: impl FnOnce() -> bool, now: Moment) {
-        let careful = self.in_vain.is_some_and(|at| now.since(at) < CAREFUL);
+    /// Decides for what the next packet waits. `shares`: others need the connection. `careful`: somebody keeps a stripe. `apart`: several
+    /// packets would have to wait for what there is.
+    pub(super) fn next(&mut self, shares: bool, careful: bool, apart: impl FnOnce() -> bool) {
         let wait = match self.waits {
             Waits::Never => Wait::Nothing,
             Waits::ForStripe if !careful => Wait::All,
@@ -117,8 +112,8 @@ impl Manner {
     }
 
     /// Somebody kept what the packet waited for.
-    pub(super) fn waited_in_vain(&mut self, now: Moment) {
-        (self.in_vain, self.stuck) = (Some(now), true);
+    pub(super) fn waited_in_vain(&mut self) {
+        self.stuck = true;
     }
 }
 
@@ -128,35 +123,31 @@ mod tests {
 
     const APART: fn() -> bool = || true;
 
-    fn next(manner: &mut Manner, shares: bool, apart: fn() -> bool, now: Moment) -> Wait {
-        manner.next(shares, apart, now);
+    fn next(manner: &mut Manner, shares: bool, careful: bool, apart: fn() -> bool) -> Wait {
+        manner.next(shares, careful, apart);
         manner.wait()
     }
 
     #[test]
     fn a_lane_of_stripes_waits_for_all_until_it_has_waited_in_vain() {
-        let now = Moment::now();
         let mut manner = Manner::new(Waits::ForStripe);
         for _ in 0..3 {
-            assert_eq!(next(&mut manner, false, APART, now), Wait::All);
+            assert_eq!(next(&mut manner, false, false, APART), Wait::All);
             manner.waited();
         }
-        manner.waited_in_vain(now);
-        assert_eq!(next(&mut manner, false, APART, now), Wait::Nothing);
+        manner.waited_in_vain();
+        assert_eq!(next(&mut manner, false, true, APART), Wait::Nothing);
         manner.waited();
-        assert_eq!(next(&mut manner, false, APART, now), Wait::First);
-        manner.waited_in_vain(now);
-        assert_eq!(next(&mut manner, false, APART, now), Wait::Nothing);
+        assert_eq!(next(&mut manner, false, true, APART), Wait::First);
+        manner.waited_in_vain();
+        assert_eq!(next(&mut manner, false, true, APART), Wait::Nothing);
         manner.waited();
-        assert_eq!(next(&mut manner, false, APART, now), Wait::First);
+        assert_eq!(next(&mut manner, false, true, APART), Wait::First);
         manner.waited();
         // What it waited for is free again; but another may be kept.
-        assert_eq!(next(&mut manner, false, APART, now), Wait::First);
+        assert_eq!(next(&mut manner, false, true, APART), Wait::First);
         manner.waited();
-        assert_eq!(
-            next(&mut manner, false, APART, now.after(CAREFUL)),
-            Wait::All
-        );
+        assert_eq!(next(&mut manner, false, false, APART), Wait::All);
     }
 
     #[test]
@@ -175,33 +166,28 @@ mod tests {
 
     #[test]
     fn nobody_looks_elsewhere_where_there_is_nothing_else() {
-        let now = Moment::now();
         let mut manner = Manner::new(Waits::ForStripe);
-        manner.waited_in_vain(now);
+        manner.waited_in_vain();
         for _ in 0..3 {
-            assert_eq!(next(&mut manner, false, || false, now), Wait::First);
-            manner.waited_in_vain(now);
+            assert_eq!(next(&mut manner, false, true, || false), Wait::First);
+            manner.waited_in_vain();
         }
     }
 
     #[test]
     fn a_lane_of_rows_looks_at_the_others_in_between() {
-        let now = Moment::now();
         let mut manner = Manner::new(Waits::ForRow);
         for wait in [Wait::Nothing, Wait::First, Wait::Nothing, Wait::First] {
-            assert_eq!(next(&mut manner, false, APART, now), wait);
+            assert_eq!(next(&mut manner, false, false, APART), wait);
             manner.waited();
         }
-        assert_eq!(next(&mut manner, true, || false, now), Wait::Nothing);
-        assert_eq!(next(&mut manner, false, || false, now), Wait::First);
+        assert_eq!(next(&mut manner, true, false, || false), Wait::Nothing);
+        assert_eq!(next(&mut manner, false, true, || false), Wait::First);
     }
 
     #[test]
     fn others_never_wait() {
         let mut manner = Manner::new(Waits::Never);
-        assert_eq!(
-            next(&mut manner, false, APART, Moment::now()),
-            Wait::Nothing
-        );
+        assert_eq!(next(&mut manner, false, false, APART), Wait::Nothing);
     }
 }

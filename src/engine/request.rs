@@ -4,12 +4,13 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::outcome::Answer;
 use super::pending::UnderWay;
-use super::stage::Stage;
+use super::stage::{How, Stage};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::quietly::quietly;
 use crate::sql::operation::{Once, Operation};
+use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
 
 /// What a caller asks of a row.
@@ -191,13 +192,15 @@ impl Course {
         }
     }
 
-    /// A packet did not have it at this stage.
-    pub(super) fn was_not_had(&mut self, stage: Stage) {
-        match stage {
+    /// Takes in what was seen of its row at this stage, if that is not its answer.
+    pub(super) fn note(&mut self, stage: Stage, how: How, row: Option<&RowState>) {
+        match (row, stage) {
+            // It was not had, and then read.
+            (Some(_), _) => self.passed_over |= how == How::Look,
             // At first it may be missing.
-            Stage::Try => {}
-            Stage::Create => self.not_created = true,
-            Stage::Stripe { .. } | Stage::Row => self.passed_over = true,
+            (None, Stage::Try) => {}
+            (None, Stage::Create) => self.not_created = true,
+            (None, Stage::Stripe { .. } | Stage::Row) => self.passed_over = true,
         }
     }
 
@@ -257,18 +260,40 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sql::reply::ACTIVE;
 
     #[test]
     fn others_that_create_their_rows_are_no_lock() {
-        let mut course = Course::default();
-        for stage in [Stage::Try, Stage::Create] {
-            course.was_not_had(stage);
-            assert!(!course.is_blocked(), "{stage:?}");
-        }
-        for stage in [Stage::Stripe { create: true }, Stage::Row] {
-            let mut course = course;
-            course.was_not_had(stage);
-            assert!(course.is_blocked(), "{stage:?}");
+        let noted = |stage| {
+            let mut course = Course::default();
+            course.note(stage, How::Packet, None);
+            course
+        };
+        assert!(!noted(Stage::Try).is_blocked());
+        let course = noted(Stage::Create);
+        assert!(!course.is_blocked() && course.not_created);
+        assert!(noted(Stage::Stripe { create: true }).is_blocked());
+        assert!(noted(Stage::Row).is_blocked());
+    }
+
+    #[test]
+    fn a_row_that_was_not_had_and_is_there_is_locked() {
+        let row = RowState {
+            at: 0,
+            granted: false,
+            status: ACTIVE,
+            mine: false,
+            fence: 1,
+            remaining: 5,
+            previous: 0,
+            count: 1,
+            wanted: 0,
+            client: 0,
+        };
+        for (how, blocked) in [(How::Packet, false), (How::Look, true)] {
+            let mut course = Course::default();
+            course.note(Stage::Create, how, Some(&row));
+            assert_eq!(course.is_blocked(), blocked, "{how:?}");
         }
     }
 }

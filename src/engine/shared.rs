@@ -1,7 +1,7 @@
 //! What the engine's tasks share, and where a request goes.
 
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::EngineOptions;
 use super::fresh::Fresh;
 use super::group::Group;
+use super::manner::CAREFUL;
 use super::outage::{Outage, Over};
 use super::outcome::Outcome;
 use super::pending::{Pending, UnderWay};
@@ -42,6 +43,10 @@ pub(crate) struct Shared {
     /// By stripe: for how many more packets of its line requests go there at once.
     crowded: [AtomicU8; STRIPES as usize],
     pub(super) fresh: Fresh,
+    /// How often packets have waited for all of their stripes in vain, one after the other; and until when somebody is taken to keep one of
+    /// them: a [`Moment`] in microseconds.
+    in_vain: AtomicU8,
+    careful: AtomicI64,
     pub(super) pool: Arc<Pool>,
     pub(super) clock: ServerClock,
     pub(super) outage: Outage,
@@ -78,6 +83,8 @@ impl Shared {
             crowded: [const { AtomicU8::new(0) }; STRIPES as usize],
             options,
             fresh: Fresh::default(),
+            in_vain: AtomicU8::new(0),
+            careful: AtomicI64::new(0),
             pool: Arc::new(pool),
             clock: ServerClock::default(),
             outage: Outage::default(),
@@ -162,6 +169,21 @@ impl Shared {
         self.fresh.others_create(Moment::now())
     }
 
+    /// A packet has waited for all of its stripes, with success or in vain. Once may be chance, where many are in line.
+    pub(super) fn waited_for_all(&self, in_vain: bool) {
+        if !in_vain {
+            self.in_vain.store(0, Ordering::Relaxed);
+        } else if self.in_vain.swap(1, Ordering::Relaxed) > 0 {
+            let until = Moment::now().after(CAREFUL).as_micros();
+            self.careful.store(until, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether packets wait for the stripes of one request at a time: somebody keeps a stripe.
+    pub(super) fn is_careful(&self, now: Moment) -> bool {
+        now.as_micros() < self.careful.load(Ordering::Relaxed)
+    }
+
     /// Hands groups that have changed nothing to the lanes of their stages: before others where they were already.
     pub(super) fn put(&self, groups: impl IntoIterator<Item = Group>, from: Option<Waits>) {
         for group in groups {
@@ -197,8 +219,9 @@ impl Shared {
             return;
         };
         let is_new = row.is_new(server_now);
-        if is_new && group.course.not_created {
-            self.fresh.met_others(Moment::now());
+        let denied = group.course.not_created;
+        if is_new && (denied || group.course.stage == Stage::Create) {
+            self.fresh.created(denied, Moment::now());
         }
         // Of the others it does not say whether their names are new.
         if matches!(

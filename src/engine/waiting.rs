@@ -200,7 +200,9 @@ impl Waiting {
                 Waits::Never => false,
                 Waits::ForRow => keys.any(|key| self.running.rows.contains(key)),
                 Waits::ForStripe => {
-                    !self.running.all.is_empty() || self.running.stripes.meets(stripes(keys))
+                    let urgent = first.is_some_and(|first| first.request.is_urgent());
+                    (!urgent && !self.running.all.is_empty())
+                        || self.running.stripes.meets(stripes(keys))
                 }
             };
             if taken {

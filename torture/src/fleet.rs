@@ -52,22 +52,31 @@ pub struct Fleet {
     /// Where they run.
     pub slots: Vec<Arc<Slot>>,
     directory: PathBuf,
-    program: PathBuf,
+    /// What runs in the first place, in the second, and so on, and then again from the first.
+    programs: Vec<PathBuf>,
     next: AtomicU32,
     findings: Mutex<Vec<String>>,
 }
 
 impl Fleet {
-    /// No workers yet.
+    /// No workers yet. If there is another program `beside` this one, every second worker is to be one of its.
     ///
     /// # Errors
     ///
-    /// If this program cannot be found.
-    pub fn new(directory: &Path) -> io::Result<Self> {
+    /// If one of the programs cannot be found.
+    pub fn new(directory: &Path, beside: Option<&Path>) -> io::Result<Self> {
+        let mut programs = vec![std::env::current_exe()?];
+        if let Some(beside) = beside {
+            let found = beside.canonicalize();
+            programs.push(found.map_err(|error| {
+                let name = beside.display();
+                io::Error::new(error.kind(), format!("{name}, given as --beside: {error}"))
+            })?);
+        }
         Ok(Self {
             slots: Vec::new(),
             directory: directory.to_owned(),
-            program: std::env::current_exe()?,
+            programs,
             next: AtomicU32::new(1),
             findings: Mutex::default(),
         })
@@ -102,7 +111,8 @@ impl Fleet {
     /// If the process cannot be started.
     pub fn start(&self, slot: &Arc<Slot>) -> io::Result<()> {
         let worker = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut command = Command::new(&self.program);
+        let program = &self.programs[slot.number as usize % self.programs.len()];
+        let mut command = Command::new(program);
         command
             .arg("worker")
             .arg(&self.directory)

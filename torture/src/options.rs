@@ -81,6 +81,9 @@ pub struct RunOptions {
     /// How many worker processes.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: u16,
+    /// The `torture` of another version of the library: every second worker is one of its, as in a rollout.
+    #[arg(long, value_name = "PROGRAM")]
+    pub beside: Option<PathBuf>,
     /// How many names of locks each kind of work has.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub names: u32,

@@ -78,7 +78,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     let (database, account, password) = prepare(&servers, options.names).await?;
     let canary = canaries::send(&servers.writer().options()?.database(&database)).await;
     let mut findings: Vec<String> = canary.into_iter().collect();
-    let mut fleet = Fleet::new(&directory)?;
+    let mut fleet = Fleet::new(&directory, options.beside.as_deref())?;
     for slot in 0..usize::from(options.workers) {
         let node = match servers.topology {
             Topology::AllWrite => slot % servers.nodes.len(),

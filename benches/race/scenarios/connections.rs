@@ -1,4 +1,5 @@
-//! `connections`: many clients with few tasks each, and so as many connections that are busy at once.
+//! `connections`: many clients with few tasks each, and so as many connections that are busy at once; with names of their own, or each pair
+//! with a new one.
 
 use tokio::task::JoinSet;
 
@@ -19,6 +20,7 @@ pub(super) async fn slice(
     stage: &mut Stage,
     entry: &Entry,
     clients: usize,
+    names: Names,
     tasks: usize,
 ) -> Result<Slice> {
     let arena = stage.arena_for(clients);
@@ -26,10 +28,10 @@ pub(super) async fn slice(
     for _ in 0..clients {
         racers.push(entry.open(&arena, tasks / clients).await?);
     }
-    let pace = stage.heat(&entry.profile, super::PAIR, Names::Own, tasks);
+    let pace = stage.heat(&entry.profile, super::PAIR, names, tasks);
     let all = Heat::new(
         super::PAIR,
-        Names::Own,
+        names,
         tasks,
         pace.warm_up.max(WARM_UPS * stage.pace.warm_up),
         (pace.end - pace.start).max(WINDOWS * stage.pace.window),

@@ -38,7 +38,7 @@ enum Kind {
     OneProcess { work: Work, names: Names },
     Headline { waves: u32 },
     Processes { names: Names },
-    Connections { clients: usize },
+    Connections { clients: usize, names: Names },
     Handoff,
     Distance { delay: Duration },
     StalledClient,
@@ -162,19 +162,21 @@ pub fn cells(scenario: &'static str, quick: bool) -> Vec<Cell> {
                 .collect()
         }
         "connections" => {
-            let clients: &[usize] = if quick { &[50] } else { &[50, 150] };
-            clients
-                .iter()
-                .map(|clients| {
-                    let variant = format!("{clients} clients");
-                    cell(
-                        variant,
-                        8 * clients,
-                        1,
-                        Kind::Connections { clients: *clients },
-                    )
-                })
-                .collect()
+            let many = |clients: usize, tasks: usize, names: Names| {
+                let new = if names == Names::Fresh {
+                    ", new names"
+                } else {
+                    ""
+                };
+                let variant = format!("{clients} clients{new}");
+                let kind = Kind::Connections { clients, names };
+                cell(variant, tasks * clients, 1, kind)
+            };
+            let mut cells = vec![many(50, 8, Names::Own)];
+            if !quick {
+                cells.extend([many(150, 8, Names::Own), many(40, 30, Names::Fresh)]);
+            }
+            cells
         }
         "handoff" => vec![cell(String::new(), 1, 2, Kind::Handoff)],
         "distance" => {
@@ -313,8 +315,8 @@ impl Cell {
             Kind::Processes { names } => {
                 processes::slice(stage, entry, names, self.tasks, self.processes).await
             }
-            Kind::Connections { clients } => {
-                connections::slice(stage, entry, clients, self.tasks).await
+            Kind::Connections { clients, names } => {
+                connections::slice(stage, entry, clients, names, self.tasks).await
             }
             Kind::Handoff => handoff::slice(stage, entry).await,
             Kind::Distance { delay } => distance::slice(stage, entry, delay, self.tasks).await,

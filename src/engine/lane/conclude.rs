@@ -77,8 +77,9 @@ impl Lane {
             late,
             others_create: self.shared.others_create(),
         };
-        let at = case.stage;
-        match next(case) {
+        let next = next(case);
+        group.course.note(case.stage, how, row);
+        match next {
             Next::Answer(outcome) => self.shared.answer(group, &outcome, sent, false),
             Next::Go(_) if group.course.guessed => {
                 // It was its first attempt.
@@ -87,17 +88,10 @@ impl Lane {
             }
             Next::Go(stage) => {
                 group.go(stage);
-                if row.is_none() {
-                    group.course.was_not_had(at);
-                }
                 self.shared.put([group], Some(self.waits));
             }
             Next::Retry => {
                 group.course.tries += 1;
-                match row {
-                    None => group.course.was_not_had(at),
-                    Some(_) => group.course.passed_over = true,
-                }
                 self.shared.put([group], Some(self.waits));
             }
             Next::Look | Next::FindStripe => return Some(group),
