@@ -76,6 +76,8 @@ pub static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     });
     let mut migrator = Migrator::with_migrations(migrations.collect());
     migrator.dangerous_set_table_name(TABLE);
+    // A later version of this crate may have run more.
+    migrator.set_ignore_missing(true);
     migrator
 });
 
@@ -193,10 +195,12 @@ fn is_conflict(error: &sqlx::Error) -> bool {
 async fn pass(session: &mut Session, take_over: bool) -> Result<Pass, MigrateError> {
     session.query(CREATE_NOTES.to_owned()).await?;
     let notes = notes(session).await?;
-    if let Some(note) = notes
-        .iter()
-        .find(|note| !MIGRATIONS.version_exists(note.version))
-    {
+    let last = MIGRATIONS.iter().map(|migration| migration.version).max();
+    // What is later is of a later version of this crate, which may be rolled out just now: it only adds.
+    let unknown = |note: &&Note| {
+        !MIGRATIONS.version_exists(note.version) && last.is_none_or(|last| note.version < last)
+    };
+    if let Some(note) = notes.iter().find(unknown) {
         return Err(MigrateError::VersionMissing(note.version));
     }
     let mut pass = Pass::Complete;

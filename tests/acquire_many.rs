@@ -187,3 +187,33 @@ async fn requests_that_are_dropped_keep_nothing() {
     all.release().await.unwrap();
     database.remove().await;
 }
+
+/// A process that dies while it takes several keeps the others from it for no longer than its permits would.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_dies_while_it_takes_several_is_in_the_way_for_a_ttl() {
+    let database = TestDatabase::new().await;
+    let (one, other) = (database.client().await, database.client().await);
+    let ttl = Duration::from_secs(2);
+    let all = semaphore(&one, 3).acquire_many(3).await.unwrap();
+    let takes = tokio::spawn({
+        let semaphore = other.semaphore("cores", 3).ttl(ttl);
+        async move { semaphore.acquire_many(2).await }
+    });
+    let mut connection = database.connection().await;
+    let lease = "SELECT CAST(MAX(TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),deadline)) AS SIGNED) FROM t_tag_lock \
+                 WHERE description='takes several permits' AND status=1 AND deadline>UTC_TIMESTAMP(6)";
+    let mut seen = 0;
+    while seen < 20 {
+        let lasts: Option<i64> = sqlx::query_scalar(lease)
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+        if let Some(lasts) = lasts {
+            assert!(lasts <= 2_000_000, "{lasts} us");
+            seen += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    all.release().await.unwrap();
+    takes.await.unwrap().unwrap().release().await.unwrap();
+}

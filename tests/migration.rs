@@ -282,6 +282,43 @@ async fn the_migrator_runs_beside_the_applications() {
     }
 }
 
+/// In a rollout, and after going back from one: a later version has run more, and this one starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_later_version_has_run_is_left_alone() {
+    let database = TestDatabase::empty().await;
+    let mut connection = database.connection().await;
+    let pool = small_pool(&database.url).await;
+    migrate_with(&pool).await.unwrap();
+    let note = |version: &str| {
+        let insert = "INSERT INTO t_tag_lock_migrations (version,description,success,checksum,execution_time) VALUES";
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+            "{insert} ({version},'later',TRUE,'',1)"
+        )))
+    };
+    note("20991231000000")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    let before = dump(&mut connection, "t_tag_lock_migrations").await;
+    migrate_with(&pool).await.unwrap();
+    MIGRATIONS.run(&mut connection).await.unwrap();
+    assert_works(&database.client().await).await;
+    let after = dump(&mut connection, "t_tag_lock_migrations").await;
+    assert_eq!(after, before);
+    // One that is missing among its own was not this crate's.
+    note("20001231000000")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    let migrated = migrate_with(&pool).await;
+    assert!(
+        matches!(migrated, Err(Error::Migrate { .. })),
+        "{migrated:?}"
+    );
+    pool.close().await;
+    database.remove().await;
+}
+
 /// One migrator of the application's migrations and ours; also where the application's came first, and one that is later than ours.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_takes_ours_into_its_migrator() {

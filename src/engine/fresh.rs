@@ -15,9 +15,10 @@ const KNOWN: usize = 4_096;
 /// One name moves the share by one part in so many of what is left.
 const STEP: u16 = 8;
 const HALF: u16 = 1 << 15;
-/// The same of rows that others are in the way of. It is more than one crowded stripe of a hundred makes, or two; and less than there are
-/// once most of the others stand in line.
+/// One row moves the share of those that others are in the way of by one part in so many.
 const STEP_OF_DENIED: u16 = 64;
+/// Others are in the way of many, of 65,536: more than one crowded stripe of a hundred makes, or two; and fewer than there are once most
+/// of the others stand in line.
 const MANY: u16 = 1 << 13;
 /// Others that have the stripes of many of the rows that this client creates, for so long, create rows all the time.
 const ALL_THE_TIME: Duration = Duration::from_secs(1);
@@ -73,9 +74,12 @@ impl Fresh {
 
     /// A row was created that did not stand in line at first. `denied`: somebody else had its stripe before.
     pub(super) fn created(&self, denied: bool, now: Moment) {
-        let many = moved(&self.denied, denied, STEP_OF_DENIED) >= MANY;
         let last = self.created.swap(now.as_micros(), Ordering::Relaxed);
-        if !many || now.since(Moment::from_micros(last)) >= ALL_THE_TIME {
+        if now.since(Moment::from_micros(last)) >= ALL_THE_TIME {
+            // What was seen before says nothing any more.
+            self.denied.store(0, Ordering::Relaxed);
+        }
+        if moved(&self.denied, denied, STEP_OF_DENIED) < MANY {
             self.denied_since.store(now.as_micros(), Ordering::Relaxed);
         }
         let since = Moment::from_micros(self.denied_since.load(Ordering::Relaxed));
@@ -171,7 +175,11 @@ mod tests {
         let last = at(begun, 7_200);
         assert!(fresh.others_create(last));
         assert!(fresh.others_create(last.after(BELIEVED / 2)));
-        assert!(!fresh.others_create(last.after(BELIEVED)));
+        // They have gone; and it does not create much.
+        for moment in (40_000..50_000).step_by(200) {
+            fresh.created(false, at(begun, moment));
+            assert!(!fresh.others_create(at(begun, moment)));
+        }
     }
 
     #[test]

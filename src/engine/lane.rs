@@ -34,6 +34,7 @@ use crate::sql::operation::Operation;
 use crate::sql::packet::{Mode, RowOperation};
 use crate::sql::row::RowKey;
 use crate::sql::server_error::Meaning;
+use crate::stripe::StripeSet;
 use crate::telemetry;
 use crate::timing::{IDLE, IDLE_WAITING, LOCK_WAIT, LOOK_AGAIN};
 
@@ -170,7 +171,7 @@ impl Lane {
             // Nobody keeps a connection that others need while he waits for a row: he has a look now and then.
             let shares = self.waits == Waits::ForRow && self.shared.pool.is_short();
             let apart = || self.queues.own().is_apart();
-            let careful = self.shared.is_careful(Moment::now());
+            let careful = self.waits == Waits::ForStripe && self.shared.is_careful();
             self.manner.next(shares, careful, apart);
             let Some(batch) = self.queues.take(self.limits(), connected) else {
                 break;
@@ -347,14 +348,14 @@ impl Lane {
                 self.conflicts.reset();
                 self.undone = 0;
                 self.manner.waited();
-                self.waited(false);
+                self.waited(waited, false);
                 self.conclude(waited, reply, late, sent).await;
                 Attempt::Done
             }
             Sent::Unknown(numbered) => {
                 // It may have waited for too many stripes.
                 self.manner.waited_in_vain();
-                self.waited(true);
+                self.waited(waited, true);
                 self.settle(numbered);
                 Attempt::Done
             }
@@ -370,7 +371,7 @@ impl Lane {
                         group.course.locked |= known && self.manner.had(group, waited);
                     }
                     self.manner.waited_in_vain();
-                    self.waited(true);
+                    self.waited(waited, true);
                 }
                 self.rolled_back(meaning, error, locked)
             }
@@ -378,10 +379,10 @@ impl Lane {
         }
     }
 
-    /// The packet has waited.
-    fn waited(&self, in_vain: bool) {
-        if self.manner.wait() == Wait::All {
-            self.shared.waited_for_all(in_vain);
+    /// The packet has waited for these stripes.
+    fn waited(&self, stripes: Option<StripeSet>, in_vain: bool) {
+        if let (Wait::All, Some(stripes)) = (self.manner.wait(), stripes) {
+            self.shared.waited_for_all(stripes, in_vain);
         }
     }
 

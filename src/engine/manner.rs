@@ -1,19 +1,50 @@
 //! For what the packets of a lane wait, and how large they are: decisions only.
 //!
 //! A lane of stripes waits for all that its packet needs, in the order in which every packet locks stripes. Where many clients create
-//! rows at once that is one packet for each of them. If two in a row waited in vain, somebody keeps a stripe: then each waits for those of
-//! one request at a time for a while, so that the others are not kept from theirs, and looks in between what else can be had.
+//! rows at once that is one packet for each of them. If two of a client waited in vain for the same stripes, somebody keeps one, most
+//! likely: then its packets wait for those of one request at a time for a while, so that other requests are not kept from theirs, and a
+//! lane looks in between what else can be had.
 
 use std::time::Duration;
 
 use super::gather::MAX_ROWS;
 use super::group::Group;
 use super::stage::Waits;
+use crate::clock::Moment;
 use crate::sql::packet::Mode;
 use crate::stripe::StripeSet;
 
-/// For so long all lanes of stripes wait for one request at a time, after two packets in a row have waited in vain.
-pub(super) const CAREFUL: Duration = Duration::from_secs(10);
+/// For so long all lanes of stripes wait for one request at a time, after two packets have waited in vain for the same ones.
+const CAREFUL: Duration = Duration::from_secs(10);
+
+/// Whether somebody keeps a stripe, by what became of the packets that waited for all of theirs. That one waits in vain may be chance,
+/// where many are in line; but not that a stripe is among those of two, and of none that had what it waited for in between.
+#[derive(Debug, Default)]
+pub(super) struct Suspicion {
+    /// One of these may be kept.
+    stripes: StripeSet,
+    until: Option<Moment>,
+}
+
+impl Suspicion {
+    /// A packet has waited for these.
+    pub(super) fn waited(&mut self, stripes: StripeSet, in_vain: bool, now: Moment) {
+        let others = self.stripes.without(stripes);
+        if !in_vain {
+            self.stripes = others;
+        } else if self.stripes.meets(stripes) {
+            self.stripes = self.stripes.without(others);
+            self.until = Some(now.after(CAREFUL));
+        } else {
+            self.stripes = stripes;
+        }
+    }
+
+    /// Whether packets are to wait for the stripes of one request at a time.
+    pub(super) fn is_careful(&self, now: Moment) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
 
 /// For what a packet waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,6 +151,46 @@ impl Manner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stripe::Stripe;
+
+    fn set(stripes: &[u8]) -> StripeSet {
+        let all: Vec<Stripe> = Stripe::all().collect();
+        stripes
+            .iter()
+            .map(|stripe| all[usize::from(*stripe)])
+            .collect()
+    }
+
+    #[test]
+    fn a_stripe_that_two_have_waited_for_in_vain_is_kept() {
+        let now = Moment::now();
+        let mut suspicion = Suspicion::default();
+        suspicion.waited(set(&[1, 2, 3]), true, now);
+        assert!(!suspicion.is_careful(now), "it may be chance");
+        // Others have what they want, and say nothing of these.
+        suspicion.waited(set(&[4, 5]), false, now);
+        suspicion.waited(set(&[3, 6]), false, now);
+        suspicion.waited(set(&[2, 7]), true, now);
+        assert!(suspicion.is_careful(now));
+        assert!(!suspicion.is_careful(now.after(CAREFUL)));
+        // It is known by now: the next one is believed at once.
+        let later = now.after(CAREFUL * 2);
+        suspicion.waited(set(&[2]), true, later);
+        assert!(suspicion.is_careful(later));
+    }
+
+    #[test]
+    fn what_was_had_in_between_is_not_kept() {
+        let now = Moment::now();
+        let mut suspicion = Suspicion::default();
+        for _ in 0..3 {
+            suspicion.waited(set(&[1, 2]), true, now);
+            suspicion.waited(set(&[1, 2, 3]), false, now);
+        }
+        suspicion.waited(set(&[1]), true, now);
+        suspicion.waited(set(&[2]), true, now);
+        assert!(!suspicion.is_careful(now));
+    }
 
     const APART: fn() -> bool = || true;
 
@@ -129,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_of_stripes_waits_for_all_until_it_has_waited_in_vain() {
+    fn a_lane_of_stripes_waits_for_all_unless_it_is_to_be_careful() {
         let mut manner = Manner::new(Waits::ForStripe);
         for _ in 0..3 {
             assert_eq!(next(&mut manner, false, false, APART), Wait::All);

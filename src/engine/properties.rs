@@ -345,7 +345,8 @@ proptest! {
                 prop_assert!(urgent || !all, "beside one that waits for all");
                 let stripes = |groups: &[Group]| groups.iter().map(Group::stripes).reduce(StripeSet::with).unwrap_or_default();
                 prop_assert!(!stripes(&batch).meets(stripes(other)), "two lanes at one stripe");
-                at[lane] = (batch, wait);
+                // Renewals beside that one do not keep the others from going on.
+                at[lane] = (batch, if all { Wait::Nothing } else { wait });
             } else {
                 let keys: Vec<RowKey> = groups.iter().flat_map(Group::keys).cloned().collect();
                 for group in groups {
@@ -368,6 +369,46 @@ proptest! {
         }
         prop_assert!(over, "something was not carried out");
     }
+}
+
+/// Beside a packet that waits for all of its stripes another lane takes renewals, if those are of other stripes, and nothing else.
+#[test]
+fn renewals_do_not_wait_for_the_stripes_of_others() {
+    let mut waiting = Waiting::new(Waits::ForStripe);
+    let key = |name: &str| RowKey::lock(Name::new(name).expect("a name"));
+    let renewal = || {
+        Request::Operation(Operation::Renew(Renew {
+            token: Token::random(),
+            fence: 1,
+            ttl: 1,
+            until: None,
+        }))
+    };
+    let touch = || Request::Operation(Operation::Touch(Touch));
+    let limits = Limits {
+        rows: 16,
+        bytes: 1 << 20,
+        wait: Wait::All,
+    };
+    let (first, other, third) = (key("a"), key("b"), key("c"));
+    assert!(first.stripe() != other.stripe() && first.stripe() != third.stripe());
+    waiting.push(first.clone(), member(touch()));
+    assert_eq!(waiting.take(limits).len(), 1);
+    waiting.push(third.clone(), member(touch()));
+    waiting.push(other.clone(), member(renewal()));
+    waiting.push(first.clone(), member(renewal()));
+    let batch = waiting.take(limits);
+    let keys: Vec<&RowKey> = batch.iter().map(|group| &group.key).collect();
+    assert_eq!(keys, [&other]);
+    // The first one may go on, though that renewal is still under way.
+    waiting.leave_rows(std::slice::from_ref(&first));
+    let mut keys: Vec<RowKey> = waiting
+        .take(limits)
+        .into_iter()
+        .map(|group| group.key)
+        .collect();
+    keys.sort_by(|one, two| one.name.as_str().cmp(two.name.as_str()));
+    assert_eq!(keys, [first, third]);
 }
 
 /// Renewals of a row whose other requests never come to an end leave nothing behind.

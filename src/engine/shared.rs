@@ -1,8 +1,8 @@
 //! What the engine's tasks share, and where a request goes.
 
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::EngineOptions;
 use super::fresh::Fresh;
 use super::group::Group;
-use super::manner::CAREFUL;
+use super::manner::Suspicion;
 use super::outage::{Outage, Over};
 use super::outcome::Outcome;
 use super::pending::{Pending, UnderWay};
@@ -24,7 +24,7 @@ use crate::clock::Moment;
 use crate::sql::operation::Operation;
 use crate::sql::reply::{self, RowState};
 use crate::sql::row::RowKey;
-use crate::stripe::STRIPES;
+use crate::stripe::{STRIPES, StripeSet};
 use crate::telemetry;
 
 /// For how many packets requests stand in line at a stripe after one that found others at its row: they come again.
@@ -43,10 +43,8 @@ pub(crate) struct Shared {
     /// By stripe: for how many more packets of its line requests go there at once.
     crowded: [AtomicU8; STRIPES as usize],
     pub(super) fresh: Fresh,
-    /// How often packets have waited for all of their stripes in vain, one after the other; and until when somebody is taken to keep one of
-    /// them: a [`Moment`] in microseconds.
-    in_vain: AtomicU8,
-    careful: AtomicI64,
+    /// Whether somebody keeps a stripe.
+    suspicion: Mutex<Suspicion>,
     pub(super) pool: Arc<Pool>,
     pub(super) clock: ServerClock,
     pub(super) outage: Outage,
@@ -83,8 +81,7 @@ impl Shared {
             crowded: [const { AtomicU8::new(0) }; STRIPES as usize],
             options,
             fresh: Fresh::default(),
-            in_vain: AtomicU8::new(0),
-            careful: AtomicI64::new(0),
+            suspicion: Mutex::default(),
             pool: Arc::new(pool),
             clock: ServerClock::default(),
             outage: Outage::default(),
@@ -169,19 +166,21 @@ impl Shared {
         self.fresh.others_create(Moment::now())
     }
 
-    /// A packet has waited for all of its stripes, with success or in vain. Once may be chance, where many are in line.
-    pub(super) fn waited_for_all(&self, in_vain: bool) {
-        if !in_vain {
-            self.in_vain.store(0, Ordering::Relaxed);
-        } else if self.in_vain.swap(1, Ordering::Relaxed) > 0 {
-            let until = Moment::now().after(CAREFUL).as_micros();
-            self.careful.store(until, Ordering::Relaxed);
-        }
+    /// A packet has waited for all of these, with success or in vain.
+    pub(super) fn waited_for_all(&self, stripes: StripeSet, in_vain: bool) {
+        let now = Moment::now();
+        self.suspicion().waited(stripes, in_vain, now);
     }
 
-    /// Whether packets wait for the stripes of one request at a time: somebody keeps a stripe.
-    pub(super) fn is_careful(&self, now: Moment) -> bool {
-        now.as_micros() < self.careful.load(Ordering::Relaxed)
+    /// Whether packets wait for the stripes of one request at a time.
+    pub(super) fn is_careful(&self) -> bool {
+        self.suspicion().is_careful(Moment::now())
+    }
+
+    fn suspicion(&self) -> MutexGuard<'_, Suspicion> {
+        self.suspicion
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands groups that have changed nothing to the lanes of their stages: before others where they were already.

@@ -59,8 +59,8 @@ impl Claims {
 struct Running {
     rows: HashSet<RowKey>,
     stripes: StripeSet,
-    /// Of these the stripes of the one that waits for all of its own. What comes meanwhile goes with the next one: two of them side by
-    /// side would each carry less, and keep other clients from more.
+    /// Of these the stripes of the one that waits for all of its own. What comes meanwhile goes with the next one, but for renewals and
+    /// releases: two of them side by side would each carry less, and keep other clients from more.
     all: StripeSet,
 }
 
@@ -244,7 +244,7 @@ impl Waiting {
             Waits::ForStripe => {
                 let more = stripes(claims.0.keys());
                 self.running.stripes = self.running.stripes.with(more);
-                if limits.wait == Wait::All {
+                if limits.wait == Wait::All && self.running.all.is_empty() {
                     self.running.all = self.running.all.with(more);
                 }
             }

@@ -85,6 +85,11 @@ impl LockRequest {
         self
     }
 
+    /// The ttl that was asked for.
+    pub(crate) fn lasts(&self) -> Duration {
+        self.ttl
+    }
+
     /// How long [`acquire`](Self::acquire) waits for the lock. Defaults to waiting for ever. A wait that is shorter than an answer takes is
     /// one attempt; that has a second, and the look at who holds the lock has another one.
     pub fn wait(mut self, wait: Duration) -> Self {

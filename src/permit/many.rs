@@ -126,10 +126,12 @@ impl Semaphore {
         }
     }
 
-    /// What only one has who takes several. It is renewed, however long that takes.
+    /// What only one has who takes several. It is renewed, however long that takes; and if his process dies, the others wait no longer for
+    /// it than for a permit of his, nor longer than for any lock.
     fn turnstile(&self) -> Result<Self, Error> {
         let row = name::turnstile(&self.slots.clone()?.name)?;
         let request = LockRequest::new(Arc::clone(&self.client), &self.name).linger(Duration::ZERO);
+        let request = request.ttl(self.request.lasts().min(self.client.default_ttl));
         Ok(Self {
             request: request.description("takes several permits"),
             slots: Ok(Arc::new(semaphore::Semaphore {

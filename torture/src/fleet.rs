@@ -52,7 +52,7 @@ pub struct Fleet {
     /// Where they run.
     pub slots: Vec<Arc<Slot>>,
     directory: PathBuf,
-    /// What runs in the first place, in the second, and so on, and then again from the first.
+    /// One worker after the other is of the next of these.
     programs: Vec<PathBuf>,
     next: AtomicU32,
     findings: Mutex<Vec<String>>,
@@ -111,7 +111,7 @@ impl Fleet {
     /// If the process cannot be started.
     pub fn start(&self, slot: &Arc<Slot>) -> io::Result<()> {
         let worker = self.next.fetch_add(1, Ordering::Relaxed);
-        let program = &self.programs[slot.number as usize % self.programs.len()];
+        let program = &self.programs[worker as usize % self.programs.len()];
         let mut command = Command::new(program);
         command
             .arg("worker")

@@ -82,7 +82,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: u16,
     /// The `torture` of another version of the library: every second worker is one of its, as in a rollout.
-    #[arg(long, value_name = "PROGRAM")]
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "mutant")]
     pub beside: Option<PathBuf>,
     /// How many names of locks each kind of work has.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
