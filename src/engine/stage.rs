@@ -22,7 +22,7 @@ use crate::sql::reply::RowState;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waits {
     Never,
-    /// For the stripes of one request.
+    /// For the stripes of all their requests; or of one, where somebody keeps a stripe.
     ForStripe,
     /// For the row of one request.
     ForRow,

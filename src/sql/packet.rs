@@ -7,8 +7,8 @@
 //!
 //! A row that exists is locked by itself, with `SKIP LOCKED`. A row that is missing is created under the stripe of its name, and only if
 //! the packet has got that stripe. A packet tries to get stripes with `SKIP LOCKED` ([`Stripes::Try`]), so that it waits for nothing;
-//! or it waits for the one or two stripes of one request ([`Stripes::Wait`]), in ascending order and before all others, so that it holds
-//! nothing meanwhile but its lane's row and a lower stripe. With its stripes locked it never waits for a row: one that is held by a
+//! or it waits for stripes ([`Stripes::Wait`]), of one request or of all, in ascending order and before all others, so that it holds
+//! nothing meanwhile but its lane's row and lower stripes. With its stripes locked it never waits for a row: one that is held by a
 //! transaction of the application is skipped, and its operation does not happen. So no cycle of waiting can close, and whoever
 //! has locked a row with a packet waits for nobody but the disk.
 //!
