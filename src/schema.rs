@@ -64,7 +64,8 @@ const FILES: &[(i64, &str, &str)] = &[(
 /// sqlx's command line knows only the files of a directory: who uses it copies those of this crate's `migrations/`.
 ///
 /// Run by itself, `MIGRATIONS.run(&pool)`, this migrator notes what it did in `t_tag_lock_migrations`, as
-/// [`migrate_with`] and [`LockClient::migrate`](crate::LockClient::migrate) do: whichever comes second finds nothing to do.
+/// [`migrate_with`] and [`LockClient::migrate`](crate::LockClient::migrate) do: whichever comes second finds nothing to do. All three leave
+/// alone what a later version of this crate has run.
 ///
 /// It is sqlx's migrator, which those two are not. Run it in one process at a time on MariaDB, where its lock is
 /// refused and it goes on without; on Galera it fails, unless `set_locking(false)` is called on a migrator made of these

@@ -347,15 +347,13 @@ impl Lane {
                 self.connecting.reset();
                 self.conflicts.reset();
                 self.undone = 0;
-                self.manner.waited();
-                self.waited(waited, false);
+                self.note_wait(waited, false);
                 self.conclude(waited, reply, late, sent).await;
                 Attempt::Done
             }
             Sent::Unknown(numbered) => {
                 // It may have waited for too many stripes.
-                self.manner.waited_in_vain();
-                self.waited(waited, true);
+                self.note_wait(waited, true);
                 self.settle(numbered);
                 Attempt::Done
             }
@@ -370,8 +368,7 @@ impl Lane {
                     for group in &mut self.batch {
                         group.course.locked |= known && self.manner.had(group, waited);
                     }
-                    self.manner.waited_in_vain();
-                    self.waited(waited, true);
+                    self.note_wait(waited, true);
                 }
                 self.rolled_back(meaning, error, locked)
             }
@@ -379,8 +376,13 @@ impl Lane {
         }
     }
 
-    /// The packet has waited for these stripes.
-    fn waited(&self, stripes: Option<StripeSet>, in_vain: bool) {
+    /// The packet has waited, for these stripes if there are any.
+    fn note_wait(&mut self, stripes: Option<StripeSet>, in_vain: bool) {
+        if in_vain {
+            self.manner.waited_in_vain();
+        } else {
+            self.manner.waited();
+        }
         if let (Wait::All, Some(stripes)) = (self.manner.wait(), stripes) {
             self.shared.waited_for_all(stripes, in_vain);
         }

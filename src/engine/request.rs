@@ -260,7 +260,6 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sql::reply::ACTIVE;
 
     #[test]
     fn others_that_create_their_rows_are_no_lock() {
@@ -278,21 +277,9 @@ mod tests {
 
     #[test]
     fn a_row_that_was_not_had_and_is_there_is_locked() {
-        let row = RowState {
-            at: 0,
-            granted: false,
-            status: ACTIVE,
-            mine: false,
-            fence: 1,
-            remaining: 5,
-            previous: 0,
-            count: 1,
-            wanted: 0,
-            client: 0,
-        };
         for (how, blocked) in [(How::Packet, false), (How::Look, true)] {
             let mut course = Course::default();
-            course.note(Stage::Create, how, Some(&row));
+            course.note(Stage::Create, how, Some(&RowState::HELD));
             assert_eq!(course.is_blocked(), blocked, "{how:?}");
         }
     }

@@ -138,7 +138,7 @@ fn conclude(shared: &Shared, mut group: Group, position: usize, settled: &Settle
                     row,
                     how: if *recorded { How::Packet } else { How::Lost },
                     late: false,
-                    others_create: false,
+                    others_create: shared.others_create(),
                 })
             });
             match next {

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! A request whose row is missing tries `Create` for a while, since the stripes are free again and again; where other clients create rows
-//! all the time it stands in line at once. One whose row is there and locked goes on at once. A request goes to the right only when a packet did not have what it needs, so that it never delays one that can
-//! be answered at once. A release waits for its row, and for no stripe. Renewals, and releases whose caller may have locked the row
+//! all the time it stands in line at once. One whose row is there and locked goes on at once. A request goes to the right only when a
+//! packet did not have what it needs, or its row is taken to be missing where others create rows, so that it does not delay what can be
+//! answered at once. A release waits for its row, and for no stripe. Renewals, and releases whose caller may have locked the row
 //! himself, do not wait for it: if they find it locked again and again they go from `Try` to `Stripe`, since it may be a crowd of
 //! acquires that stands there.
 

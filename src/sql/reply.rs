@@ -49,6 +49,21 @@ pub(crate) struct RowState {
 }
 
 impl RowState {
+    /// A row that somebody else holds.
+    #[cfg(test)]
+    pub(crate) const HELD: Self = Self {
+        at: 0,
+        granted: false,
+        status: ACTIVE,
+        mine: false,
+        fence: 1,
+        remaining: 5,
+        previous: 0,
+        count: 1,
+        wanted: 0,
+        client: 0,
+    };
+
     /// Whether its deadline, seen at `server_now`, is what a row is created with: as a rule its packet has created it. A counter that was deleted is
     /// taken for new as well.
     pub(crate) fn is_new(&self, server_now: i64) -> bool {

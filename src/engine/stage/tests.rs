@@ -109,18 +109,7 @@ fn operations() -> Vec<Operation> {
     ]
 }
 
-const ROW: RowState = RowState {
-    at: 0,
-    granted: false,
-    status: ACTIVE,
-    mine: false,
-    fence: 1,
-    remaining: 5,
-    previous: 0,
-    count: 1,
-    wanted: 0,
-    client: 0,
-};
+const ROW: RowState = RowState::HELD;
 
 /// Rows of every kind that a reply may show.
 fn rows() -> Vec<Option<RowState>> {
