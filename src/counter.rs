@@ -393,7 +393,8 @@ impl Counter {
     }
 
     async fn call(&self, request: Request) -> Result<Outcome, Error> {
-        let answer = self.client.engine.call(self.key()?, request).await?;
+        let key = self.key()?;
+        let answer = self.client.engine.call(key, request).await?;
         Ok(answer.outcome)
     }
 

@@ -70,6 +70,14 @@ mutants! {
     NobodyGivesWay = "nobody-gives-way",
     /// Whoever comes asks for the lock at once, whether or not others wait, and who is gone is let go first for ever.
     NewcomersOvertake = "newcomers-overtake",
+    /// Whoever is far away looks as often as one nearby, and asks when it has seen that the lock is free.
+    DistanceUnheeded = "distance-unheeded",
+    /// An owner asks past the queue whether or not it may hold the lock.
+    OwnersOvertake = "owners-overtake",
+    /// Whoever's time is over goes on to wait for the answer to its question.
+    AnswerAwaited = "answer-awaited",
+    /// Whoever's time is over before its question was answered goes away as if the lock were held.
+    ShortWaitUnasked = "short-wait-unasked",
     /// The minimum hold counts although nobody got the guard.
     KeptForNobody = "kept-for-nobody",
     /// A client does not hear that somebody wants a lease that idles: neither the bell, nor what a renewal says.

@@ -203,43 +203,56 @@ impl Inner {
         Ok(Some(released))
     }
 
-    /// Acquires for a [`LockRequest`].
-    pub(crate) async fn acquire(
-        &self,
-        name: Name,
+    /// Acquires for a [`LockRequest`]. It asks at once: what it gives waits for the answer.
+    pub(crate) fn acquire<'a>(
+        &'a self,
+        name: &'a Name,
         terms: Terms,
         wait: Wait,
-    ) -> Result<Option<LockGuard>, Error> {
-        let locks = &self.locks;
+    ) -> impl Future<Output = Result<Option<LockGuard>, Error>> + 'a {
         let start = Moment::now();
         let waiting = metric::Waiting::begin();
-        let span = telemetry::acquire(&name);
-        let entered = span.in_scope(|| locks.enter(&name, terms, wait, start))?;
-        let acquired = match entered {
-            Entered::Taken(turn) => {
-                telemetry::reused(&name);
-                // Whoever takes it again and again lets others run.
-                tokio::task::coop::consume_budget().await;
-                Ok(turn)
-            }
-            Entered::Refused => Err(InVain::Held),
-            Entered::Waits(ticket) => {
-                let answer = pin!(ticket.wait().instrument(span));
-                self.engine.driven(answer).await?
-            }
-        };
-        waiting.end();
+        let span = telemetry::acquire(name);
+        let entered = span.in_scope(|| self.locks.enter(name, terms, wait, start));
+        async move {
+            let entered = entered?;
+            let acquired = match entered {
+                Entered::Taken(turn) => {
+                    telemetry::reused(name);
+                    // Whoever takes it again and again lets others run.
+                    tokio::task::coop::consume_budget().await;
+                    Ok(turn)
+                }
+                Entered::Refused => Err(InVain::Held),
+                Entered::Waits(ticket) => {
+                    let answer = pin!(ticket.wait().instrument(span));
+                    self.engine.driven(answer).await?
+                }
+            };
+            waiting.end();
+            self.acquired(name, acquired, wait, start).await
+        }
+    }
+
+    /// What the caller of an acquire is told.
+    async fn acquired(
+        &self,
+        name: &Name,
+        acquired: Result<Turn, InVain>,
+        wait: Wait,
+        start: Moment,
+    ) -> Result<Option<LockGuard>, Error> {
         match acquired {
             Ok(turn) => {
                 turn.begin();
-                telemetry::acquired(&name, turn.fence, start);
+                telemetry::acquired(name, turn.fence, start);
                 Ok(Some(self.guard(turn)))
             }
             Err(why) => {
-                telemetry::refused(&name, start);
+                telemetry::refused(name, start);
                 match wait {
                     Wait::Not => Ok(None),
-                    Wait::For(_) | Wait::Forever => Err(Box::pin(self.timed_out(&name, why)).await),
+                    Wait::For(_) | Wait::Forever => Err(Box::pin(self.timed_out(name, why)).await),
                 }
             }
         }
@@ -267,20 +280,7 @@ impl Inner {
             }
         };
         waiting.end();
-        match acquired {
-            Ok(turn) => {
-                turn.begin();
-                telemetry::acquired(&name, turn.fence, start);
-                Ok(Some(self.guard(turn)))
-            }
-            Err(why) => {
-                telemetry::refused(&name, start);
-                match wait {
-                    Wait::Not => Ok(None),
-                    Wait::For(_) | Wait::Forever => Err(Box::pin(self.timed_out(&name, why)).await),
-                }
-            }
-        }
+        self.acquired(&name, acquired, wait, start).await
     }
 
     /// The guard of a turn.

@@ -20,12 +20,23 @@ const STILL: Duration = Duration::from_secs(1);
 pub(super) async fn driven<T>(
     runtime: &Handle,
     pause: Duration,
-    mut call: Pin<&mut impl Future<Output = Result<T, Error>>>,
+    call: Pin<&mut impl Future<Output = Result<T, Error>>>,
 ) -> Result<T, Error> {
     let elsewhere = Handle::try_current().is_ok_and(|current| current.id() != runtime.id());
-    if !elsewhere {
-        return call.await;
+    if elsewhere {
+        // Apart, so that the others need no room for it.
+        Box::pin(driven_elsewhere(runtime, pause, call)).await
+    } else {
+        call.await
     }
+}
+
+/// The same from another runtime.
+async fn driven_elsewhere<T>(
+    runtime: &Handle,
+    pause: Duration,
+    mut call: Pin<&mut impl Future<Output = Result<T, Error>>>,
+) -> Result<T, Error> {
     loop {
         if let Ok(result) = tokio::time::timeout(pause, call.as_mut()).await {
             return result;

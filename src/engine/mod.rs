@@ -47,7 +47,9 @@ use std::time::Duration;
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
+use tokio::sync::{
+    Mutex, OnceCell, OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, oneshot,
+};
 use tokio_util::sync::CancellationToken;
 
 use self::carrier::Carriers;
@@ -185,9 +187,29 @@ impl Engine {
     /// Hands a request to its lane and waits for the answer; first for a place, if the queues are
     /// full. Dropping this future does not take the request back.
     pub(crate) async fn call(&self, key: RowKey, request: Request) -> Result<Answer, Error> {
-        // The request keeps it, also when this future is dropped.
+        let place = match Arc::clone(&self.capacity).try_acquire_owned() {
+            Ok(place) => place,
+            // Apart, so that the others need no room for it.
+            Err(TryAcquireError::NoPermits) => Box::pin(self.place()).await?,
+            Err(TryAcquireError::Closed) => return Err(Error::Closed),
+        };
+        let answer = self.send(key, request, place);
+        self.driven(pin!(answer)).await
+    }
+
+    /// Waits until one more request may be under way.
+    async fn place(&self) -> Result<OwnedSemaphorePermit, Error> {
         let place = Arc::clone(&self.capacity).acquire_owned().await;
-        let place = place.map_err(|_| Error::Closed)?;
+        place.map_err(|_| Error::Closed)
+    }
+
+    /// Hands it to its lane. The request keeps its place, also when its answer is not waited for.
+    fn send(
+        &self,
+        key: RowKey,
+        request: Request,
+        place: OwnedSemaphorePermit,
+    ) -> impl Future<Output = Result<Answer, Error>> + use<> {
         let (sender, receiver) = oneshot::channel();
         let expires = Moment::now().after(self.shared.options.request_limit);
         let name = key.name.clone();
@@ -195,13 +217,12 @@ impl Engine {
         member.place = Some(place);
         self.shared.push(key, member);
         // Aborted on its way: with its runtime, or by a client that could not wait any longer.
-        let answer = async {
+        async move {
             receiver.await.unwrap_or_else(|_| {
                 let name = name.to_string();
                 Err(Error::OutcomeUnknown { name })
             })
-        };
-        self.driven(pin!(answer)).await
+        }
     }
 
     /// Reads rows as they are, without a lock.

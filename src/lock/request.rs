@@ -364,10 +364,10 @@ impl LockRequest {
         self
     }
 
-    pub(crate) async fn send(self, wait: Wait) -> Result<Option<LockGuard>, Error> {
+    pub(crate) async fn send(&self, wait: Wait) -> Result<Option<LockGuard>, Error> {
         let name = Name::of(Arc::clone(&self.name))?;
         let terms = self.terms()?;
-        self.client.acquire(name, terms, wait).await
+        self.client.acquire(&name, terms, wait).await
     }
 
     pub(super) fn client(&self) -> &Arc<Inner> {

@@ -218,12 +218,26 @@ impl Rig {
 
     /// Notes that a worker, or all of them, could not be served from an instant until now.
     pub fn note_outage(&self, worker: Option<u32>, from: u64) {
+        self.note(worker, false, from);
+    }
+
+    /// Notes that a worker's process stood still from an instant until now.
+    pub fn note_stop(&self, worker: Option<u32>, from: u64) {
+        self.note(worker, true, from);
+    }
+
+    fn note(&self, worker: Option<u32>, stopped: bool, from: u64) {
         let to = crate::instant::now();
         let mut all = self
             .unavailable
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        all.push(Unavailable { worker, from, to });
+        all.push(Unavailable {
+            worker,
+            stopped,
+            from,
+            to,
+        });
     }
 
     /// Waits, but no longer than the load lasts. Whether the load goes on.

@@ -52,6 +52,9 @@ pub struct FinalState {
 pub struct Unavailable {
     /// The worker that was stopped or cut off; `None`: all of them, because of a server.
     pub worker: Option<u32>,
+    /// The worker itself stood still: it could not even end what it had begun.
+    #[serde(default)]
+    pub stopped: bool,
     /// When it began.
     pub from: u64,
     /// When it was mended.
@@ -220,6 +223,11 @@ pub enum Event {
         token: u64,
         /// How often it awaited something when its lease had ended, and went on.
         steps: u64,
+    },
+    /// The call took notably longer than it had said it would. Its own record has the same `invoked`.
+    Overran {
+        /// How long it was to take at the most.
+        limit: u64,
     },
     /// A lock was granted to be held shared: from `returned` on, the task may read.
     Shared {

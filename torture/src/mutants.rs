@@ -81,7 +81,11 @@ fn hunt_for(mutant: &str) -> Hunt {
         | "wish-unheard" => ("shared", "none"),
         "group-unchecked" => ("together", "none"),
         "group-verified-in-part" => ("together", "server-clock,worker-stop"),
-        "newcomers-overtake" | "kept-for-nobody" => ("crowd", "none"),
+        "newcomers-overtake" | "kept-for-nobody" | "distance-unheeded" | "owners-overtake" => {
+            ("crowd", "none")
+        }
+        "answer-awaited" => ("mutex", "partition"),
+        "short-wait-unasked" => ("solo", "delay"),
         "leadership-passes-on" => ("election", "none"),
         "leader-works-on" => ("election", "worker-stop,partition,delay,cut"),
         "unequal-deltas-merged" | "range-unchecked" => ("stock", "none"),
@@ -97,9 +101,13 @@ fn hunt_for(mutant: &str) -> Hunt {
     };
     let round = match mutant {
         // The last needs a lease that is lost in the middle of a transaction.
-        "newcomers-overtake" | "nobody-gives-way" | "wish-unheard" | "group-verified-in-part" => {
-            LONG_ROUND
-        }
+        "newcomers-overtake"
+        | "nobody-gives-way"
+        | "distance-unheeded"
+        | "owners-overtake"
+        | "answer-awaited"
+        | "wish-unheard"
+        | "group-verified-in-part" => LONG_ROUND,
         _ => ROUND,
     };
     Hunt {

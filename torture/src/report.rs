@@ -47,6 +47,9 @@ pub struct Report {
     pub worst_wait: u64,
     /// How often others had a lock while a worker waited for it, at the most.
     pub most_passed_over: u64,
+    /// The longest time by which a call took longer than it had said it would, in milliseconds.
+    #[serde(default)]
+    pub most_overrun: u64,
     /// The longest time after which others were still let in to read, while somebody waited to write, in milliseconds.
     #[serde(default)]
     pub readers_let_in: u64,
@@ -121,6 +124,7 @@ impl fmt::Display for Report {
         line("worst recovery", &format!("{} ms", self.worst_recovery))?;
         line("worst wait", &format!("{} ms", self.worst_wait))?;
         line("most often passed over", &self.most_passed_over)?;
+        line("longest overrun", &format!("{} ms", self.most_overrun))?;
         if self.workload == Workload::Shared {
             let let_in = format!("{} ms", self.readers_let_in);
             line("readers before a writer", &let_in)?;

@@ -33,6 +33,8 @@ use crate::wall_clock::Clock;
 const TELL: Duration = Duration::from_secs(5);
 /// How long workers may take to end, once all is mended: a request may last 10 s, a wait for a lock 8 s.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How much longer than it said a call may take: the answer to the last question is waited for, for a second.
+const ENDS_WITHIN: Duration = Duration::from_secs(4);
 /// More than a stock's additions in flight, so that both bounds are met.
 const STOCK: i64 = 20;
 
@@ -70,6 +72,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         resource: resource.address(),
         patience_ms: u64::try_from(patience(&servers, faults.is_empty()).as_millis())?,
         passed_over: Some(u64::from(options.workers) * rounds(options.workload, faults.is_empty())),
+        ends_within_ms: Some(u64::try_from(ENDS_WITHIN.as_millis())?),
         leases_exclude: !steps_server_clock,
         reads_are_current: servers.topology != Topology::AllWrite || servers.nodes.len() == 1,
     };
@@ -182,6 +185,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
             .as_ref()
             .map_or(0, |(wait, _)| wait / 1_000_000),
         most_passed_over: judged.verdict.most_passed_over,
+        most_overrun: judged.verdict.most_overrun / 1_000_000,
         readers_let_in: judged.verdict.readers_let_in / 1_000_000,
         checked: judged
             .verdict

@@ -267,6 +267,9 @@ pub struct Setup {
     /// How often others may have a lock while a worker waits for it.
     #[serde(default)]
     pub passed_over: Option<u64>,
+    /// By how much a call may take longer than it said, in milliseconds.
+    #[serde(default)]
+    pub ends_within_ms: Option<u64>,
     /// Whether plain leases exclude: not when the server's clock is stepped.
     pub leases_exclude: bool,
     /// Whether a read shows what others have committed: not where each worker reads from a server of its own.
@@ -309,6 +312,7 @@ impl Setup {
             leases_exclude: self.leases_exclude,
             served_within: Some(self.patience_ms * 1_000_000),
             passed_over: self.passed_over,
+            ends_within: self.ends_within_ms.map(|most| most * 1_000_000),
             ..Rules::default()
         }
     }

@@ -32,6 +32,8 @@ use crate::setup::{self, Setup};
 const TELL: Duration = Duration::from_millis(250);
 /// Below the library's default, so that a half-open connection costs less of the run.
 const PACKET_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a call may take that waits for no lock.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -160,6 +162,7 @@ async fn connect(
     loop {
         let builder = LockClient::builder(options.clone())
             .packet_timeout(PACKET_TIMEOUT)
+            .request_timeout(REQUEST_TIMEOUT)
             .linger(setup.linger())
             .holder(format!("worker {worker}"));
         match builder.connect().await {

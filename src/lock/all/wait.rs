@@ -197,9 +197,7 @@ impl Inner {
                 next = free;
             }
             let wait = end.map_or(Wait::Forever, |end| Wait::For(end.left()));
-            let guard = self
-                .acquire(left[next].clone(), terms.clone(), wait)
-                .await?;
+            let guard = self.acquire(&left[next], terms.clone(), wait).await?;
             // Only a request that does not wait ends without a guard.
             guards.push(guard.ok_or(Error::Closed)?);
             left = &left[next + 1..];

@@ -13,6 +13,7 @@ use super::{InVain, Locks};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::lock::terms::Wait;
+use crate::mutant::{self, Mutant};
 use crate::name::Name;
 use crate::telemetry;
 use crate::timing::ANSWER;
@@ -93,6 +94,7 @@ impl Ticket<'_> {
         // The answer that is on its way is waited for: a short wait is one attempt.
         let limit = match self.wait {
             Wait::Not => self.locks.engine.answer_limit(),
+            _ if mutant::on(Mutant::AnswerAwaited) => self.locks.engine.request_limit(),
             _ => ANSWER,
         };
         if let Ok(answer) = tokio::time::timeout(since.after(limit).left(), self.answer()).await {

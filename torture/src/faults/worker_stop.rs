@@ -47,7 +47,7 @@ impl Fault for WorkerStop {
             // Not cut short at the end of the load: a shorter stop would not count.
             tokio::time::sleep(stop).await;
             slot.signal(Signal::CONT);
-            rig.note_outage(slot.worker(), from);
+            rig.note_stop(slot.worker(), from);
             Ok(past)
         })
     }

@@ -83,6 +83,7 @@ impl fmt::Display for Record {
             Event::Leads { .. } => 'L',
             Event::Seen { .. } => 'V',
             Event::WorkedOn { .. } => 'W',
+            Event::Overran { .. } => 'X',
             Event::Shared { .. } => 'B',
             Event::NotShared { .. } => 'D',
             Event::Looked { .. } => 'O',
@@ -143,6 +144,7 @@ impl fmt::Display for Record {
             Event::Leads { token, value, once } => write!(f, "{token} {value} {}", u8::from(once)),
             Event::Seen { token, value } => write!(f, "{token} {value}"),
             Event::WorkedOn { token, steps } => write!(f, "{token} {steps}"),
+            Event::Overran { limit } => write!(f, "{limit}"),
             Event::Shared { token, ttl, from } => write!(f, "{token} {ttl} {from}"),
             Event::Looked {
                 token,
@@ -340,6 +342,9 @@ impl Fields<'_> {
             "W" => Event::WorkedOn {
                 token: self.value()?,
                 steps: self.value()?,
+            },
+            "X" => Event::Overran {
+                limit: self.value()?,
             },
             "B" => Event::Shared {
                 token: self.value()?,

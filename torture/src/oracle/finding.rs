@@ -28,6 +28,8 @@ pub enum Kind {
     NotServed,
     /// A worker waited for a lock while others had it again and again.
     Overtaken,
+    /// A call took longer than it had said it would.
+    EndedLate,
     /// A lock is refused although its last holder's release was acknowledged, and nobody else may have it.
     ReleaseUndone,
     /// A lock is still held although all its holders are gone.
@@ -83,6 +85,7 @@ impl fmt::Display for Kind {
             Self::LostUpdate => "lost update",
             Self::NotServed => "not served",
             Self::Overtaken => "overtaken",
+            Self::EndedLate => "ended late",
             Self::ReleaseUndone => "release undone",
             Self::LeaseOutlived => "lease outlived",
             Self::WrongSum => "wrong sum",
@@ -141,6 +144,8 @@ pub struct Verdict {
     pub worst_wait: Option<(u64, Arc<str>)>,
     /// How often others had a lock while a worker waited for it, at the most.
     pub most_passed_over: u64,
+    /// The longest time in nanoseconds by which a call took longer than it had said it would.
+    pub most_overrun: u64,
     /// The longest time in nanoseconds after which others were still let in to read, while somebody waited to write.
     pub readers_let_in: u64,
 }
@@ -217,6 +222,10 @@ impl Findings {
 
     pub(super) fn passed_over(&mut self, turns: u64) {
         self.verdict.most_passed_over = self.verdict.most_passed_over.max(turns);
+    }
+
+    pub(super) fn overran(&mut self, time: u64) {
+        self.verdict.most_overrun = self.verdict.most_overrun.max(time);
     }
 
     pub(super) fn readers_let_in(&mut self, time: u64) {

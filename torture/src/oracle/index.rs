@@ -297,7 +297,7 @@ impl<'h> Histories<'h> {
         let history = self.name(&record.name);
         let (invoked, returned) = (record.invoked, record.returned);
         match record.event {
-            Event::Granted { .. } | Event::Permit { .. } => {}
+            Event::Granted { .. } | Event::Permit { .. } | Event::Overran { .. } => {}
             Event::Shared { .. }
             | Event::NotShared { .. }
             | Event::Looked { .. }

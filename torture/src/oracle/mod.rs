@@ -12,6 +12,7 @@ mod index;
 mod jobs;
 mod linear;
 mod locks;
+mod overrunning;
 mod overtaking;
 mod permits;
 mod sections;
@@ -61,6 +62,8 @@ pub struct Rules {
     /// While a worker waits for a lock, the others have it at most so many times; `None`: the most is reported, and is no
     /// finding.
     pub passed_over: Option<u64>,
+    /// A call takes so much longer than it said, at the most; `None`: the most is reported, and is no finding.
+    pub ends_within: Option<u64>,
     /// The server may report no deadlock.
     pub no_deadlocks: bool,
     /// How many windows go to the linearizability checker.
@@ -75,6 +78,7 @@ impl Default for Rules {
             counters_are_exact: true,
             served_within: None,
             passed_over: None,
+            ends_within: None,
             no_deadlocks: true,
             windows: 200,
         }
@@ -102,6 +106,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
     locks::check_end(&context, &mut findings);
     bank::check_ledger(&context, &mut findings);
     together::check(&context, &mut findings);
+    overrunning::check(&context, &mut findings);
     linear::check(&context, &mut findings);
     findings.into_verdict()
 }
@@ -155,6 +160,13 @@ impl<'c> Context<'c> {
 
     fn spans_of(&self, worker: u32) -> &[(u64, u64)] {
         self.workers.get(&worker).map_or(&[], Vec::as_slice)
+    }
+
+    /// When the worker's process stood still, in order.
+    fn stops_of(&self, worker: u32) -> impl Iterator<Item = (u64, u64)> {
+        let all = self.case.unavailable.iter();
+        let its = all.filter(move |span| span.stopped && span.worker == Some(worker));
+        its.map(|span| (span.from, span.to))
     }
 
     /// The end of the last span in which the worker could not be served, its death for instance.

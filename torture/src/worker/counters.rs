@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rand::Rng;
 
+use super::REQUEST_TIMEOUT;
 use super::task::{Task, outcome_of};
 use crate::history::{Event, Operation, Outcome};
 
@@ -64,6 +65,7 @@ impl Task {
                 }
             };
             let (value, outcome) = answer;
+            self.was_to_end_within(&name, invoked, REQUEST_TIMEOUT);
             self.ended(
                 &name,
                 invoked,

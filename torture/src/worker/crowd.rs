@@ -6,8 +6,8 @@ use std::time::Duration;
 use rand::Rng;
 use tag_lock::{AtClose, LockClient};
 
-use super::PACKET_TIMEOUT;
 use super::task::{Place, Task};
+use super::{PACKET_TIMEOUT, REQUEST_TIMEOUT};
 use crate::history::{Event, Operation, Outcome};
 use crate::instant::nanos;
 
@@ -71,6 +71,7 @@ impl Task {
     async fn one_turn(&mut self, place: &Place) {
         let builder = LockClient::builder(self.options.clone())
             .packet_timeout(PACKET_TIMEOUT)
+            .request_timeout(REQUEST_TIMEOUT)
             .holder(format!("worker {} for one turn", self.worker));
         let Ok(client) = builder.connect().await else {
             self.rest().await;

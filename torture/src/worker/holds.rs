@@ -7,6 +7,7 @@ use tag_lock::{Error, LeaseView, LockGuard, LockRequest};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
+use super::REQUEST_TIMEOUT;
 use super::task::{Place, Task, fatal, outcome_of};
 use crate::history::{Event, Operation, Outcome};
 use crate::instant::{nanos, now};
@@ -170,6 +171,7 @@ impl Task {
                 Err(_) => Err(Outcome::Unknown),
             },
         };
+        self.waited(&place.name, invoked, (82..88).contains(&way), wait);
         self.answered(place, invoked, ttl, answer).await
     }
 
@@ -222,7 +224,14 @@ impl Task {
     /// Releases, or drops the guard, or drops the future of the release. `is_known`: nothing else may keep the lock.
     pub(super) async fn give_back(&mut self, place: &Place, guard: LockGuard, is_known: bool) {
         let token = guard.fencing_token();
+        // Of a lease that is known to be lost nobody is asked.
+        let limit = if guard.is_held() {
+            self.setup.ttl() + REQUEST_TIMEOUT
+        } else {
+            Duration::ZERO
+        };
         if let Some((invoked, outcome)) = self.end(guard.release()).await {
+            self.was_to_end_within(&place.name, invoked, limit);
             let outcome = match outcome {
                 Outcome::Done if !is_known => Outcome::Unknown,
                 outcome => outcome,

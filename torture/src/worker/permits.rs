@@ -91,6 +91,7 @@ impl Task {
                 Err(_) => Err(Outcome::Unknown),
             },
         };
+        self.waited(&name, invoked, (75..90).contains(&way), wait);
         let ttl = nanos(ttl);
         match answer {
             Ok(guard) => {
@@ -152,6 +153,7 @@ impl Task {
             },
             _ => told(semaphore.acquire().await.map(Some)),
         };
+        self.waited(&name, invoked, (10..20).contains(&way), wait);
         let outcome = match answer {
             Ok(permit) => {
                 let event = Event::Permit {

@@ -255,6 +255,7 @@ impl Task {
             },
             _ => told(request.acquire().await.map(Some)),
         };
+        self.waited(&place.name, invoked, (6..14).contains(&way), wait);
         match answer {
             Ok(guard) => {
                 let event = Event::Shared {

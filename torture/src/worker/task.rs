@@ -11,11 +11,14 @@ use rand_chacha::ChaCha8Rng;
 use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError};
 use tag_lock::{Error, LockClient};
 
+use super::REQUEST_TIMEOUT;
 use crate::history::{Event, Invocation, Operation, Outcome, Record};
-use crate::instant::now;
+use crate::instant::{nanos, now};
 use crate::log::Writer;
 use crate::setup::{self, Setup};
 
+/// What may come later is a matter of the worker's own scheduling.
+const NOTABLE: Duration = Duration::from_millis(250);
 /// Errors of access, syntax, and unknown names:
 /// <https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html>.
 const MISTAKES: [u16; 7] = [1044, 1045, 1054, 1064, 1142, 1146, 1149];
@@ -183,6 +186,20 @@ impl Task {
     /// Writes that it ended just now.
     pub(super) fn ended(&self, name: &Arc<str>, invoked: u64, event: Event) {
         self.ended_at(name, (invoked, now()), event);
+    }
+
+    /// Writes it down if a call that ended just now took notably longer than it was to.
+    pub(super) fn was_to_end_within(&self, name: &Arc<str>, invoked: u64, limit: Duration) {
+        let limit = nanos(limit);
+        if now().saturating_sub(invoked) > limit.saturating_add(nanos(NOTABLE)) {
+            self.ended(name, invoked, Event::Overran { limit });
+        }
+    }
+
+    /// The same of an acquire that waited for so long at the most; one that tried took as long as any other call.
+    pub(super) fn waited(&self, name: &Arc<str>, invoked: u64, tried: bool, wait: Duration) {
+        let limit = if tried { REQUEST_TIMEOUT } else { wait };
+        self.was_to_end_within(name, invoked, limit);
     }
 
     /// Writes that it began and ended at these instants.

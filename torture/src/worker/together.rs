@@ -92,6 +92,8 @@ impl Task {
                 Err(_) => Err(Outcome::Unknown),
             },
         };
+        let first = &places[0].name;
+        self.waited(first, invoked, (75..90).contains(&way), wait);
         let ttl = nanos(ttl);
         let guard = match answer {
             Ok(guard) => guard,

@@ -180,7 +180,8 @@ impl Place {
         };
         let answer = match self.state {
             State::Asking { asking, since } if !matches!(asking, Asking::AtRow(_)) => {
-                (waiter.once || first || blind).then_some(since)
+                let asked = (first || blind) && !mutant::on(Mutant::ShortWaitUnasked);
+                (waiter.once || asked).then_some(since)
             }
             _ => waiter.once.then_some(now),
         };

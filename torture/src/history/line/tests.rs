@@ -67,6 +67,7 @@ fn lines_are_read_back_as_they_were() {
             token: 7,
             steps: 20,
         },
+        Event::Overran { limit: 8_000 },
         Event::Shared {
             token: 7,
             ttl: 5,
@@ -138,7 +139,7 @@ fn lines_are_read_back_as_they_were() {
 
 #[test]
 fn a_line_cut_short_is_none() {
-    for text in ["", "G", "G 1 m:1 2 3 4", "g 1", "X 1 m:1 2 3 4", ". ."] {
+    for text in ["", "G", "G 1 m:1 2 3 4", "g 1", "Z 1 m:1 2 3 4", ". ."] {
         assert!(
             Line::parse(text, 1, &mut Names::default()).is_err(),
             "{text}"

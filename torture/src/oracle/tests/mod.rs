@@ -3,6 +3,7 @@
 mod broken;
 mod election;
 mod jobs;
+mod overrunning;
 mod permits;
 mod shared;
 mod simulated;
@@ -22,6 +23,8 @@ use crate::history::{Event, FinalState, Invocation, Log, Record};
 const SLACK: u64 = 50_000_000;
 /// How often others may have a lock while one waits for it.
 const PASSED_OVER: u64 = 20;
+/// By how much a call may take longer than it said.
+const ENDS_WITHIN: u64 = 30_000_000;
 
 fn verdict(world: &World) -> Verdict {
     judge(&Case {
@@ -31,6 +34,7 @@ fn verdict(world: &World) -> Verdict {
         rules: Rules {
             served_within: Some(SLACK),
             passed_over: Some(PASSED_OVER),
+            ends_within: Some(ENDS_WITHIN),
             ..Rules::default()
         },
     })

@@ -351,6 +351,7 @@ impl<'w> Lock<'w> {
         let death = self.pass(random);
         self.world.unavailable.push(Unavailable {
             worker: Some(worker),
+            stopped: false,
             from: death,
             to: death,
         });
