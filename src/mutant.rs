@@ -72,8 +72,6 @@ mutants! {
     NewcomersOvertake = "newcomers-overtake",
     /// Whoever is far away looks as often as one nearby, and asks when it has seen that the lock is free.
     DistanceUnheeded = "distance-unheeded",
-    /// An owner asks past the queue whether or not it may hold the lock.
-    OwnersOvertake = "owners-overtake",
     /// Whoever's time is over goes on to wait for the answer to its question.
     AnswerAwaited = "answer-awaited",
     /// Whoever's time is over before its question was answered goes away as if the lock were held.

@@ -81,11 +81,9 @@ fn hunt_for(mutant: &str) -> Hunt {
         | "wish-unheard" => ("shared", "none"),
         "group-unchecked" => ("together", "none"),
         "group-verified-in-part" => ("together", "server-clock,worker-stop"),
-        "newcomers-overtake" | "kept-for-nobody" | "distance-unheeded" | "owners-overtake" => {
-            ("crowd", "none")
-        }
+        "newcomers-overtake" | "kept-for-nobody" | "distance-unheeded" => ("crowd", "none"),
         "answer-awaited" => ("mutex", "partition"),
-        "short-wait-unasked" => ("solo", "delay"),
+        "short-wait-unasked" => ("solo", "none"),
         "leadership-passes-on" => ("election", "none"),
         "leader-works-on" => ("election", "worker-stop,partition,delay,cut"),
         "unequal-deltas-merged" | "range-unchecked" => ("stock", "none"),
@@ -104,7 +102,6 @@ fn hunt_for(mutant: &str) -> Hunt {
         "newcomers-overtake"
         | "nobody-gives-way"
         | "distance-unheeded"
-        | "owners-overtake"
         | "answer-awaited"
         | "wish-unheard"
         | "group-verified-in-part" => LONG_ROUND,

@@ -34,7 +34,7 @@ const TELL: Duration = Duration::from_secs(5);
 /// How long workers may take to end, once all is mended: a request may last 10 s, a wait for a lock 8 s.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How much longer than it said a call may take: the answer to the last question is waited for, for a second.
-const ENDS_WITHIN: Duration = Duration::from_secs(4);
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// More than a stock's additions in flight, so that both bounds are met.
 const STOCK: i64 = 20;
 

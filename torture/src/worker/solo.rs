@@ -2,6 +2,7 @@
 //! of them follows from what the task did itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rand::Rng;
 
@@ -13,6 +14,9 @@ use crate::instant::{nanos, now};
 
 /// One round in so many begins with rows that do not exist yet.
 const FRESH: u32 = 400;
+
+/// About as long as an answer takes where nothing is in its way.
+const SHORT_WAIT: Duration = Duration::from_millis(2);
 
 impl Task {
     pub(super) async fn solo(mut self) {
@@ -34,8 +38,15 @@ impl Task {
     async fn hold_alone(&mut self, name: &Arc<str>) -> bool {
         let client = self.client.clone();
         let ttl = self.setup.ttl();
+        let request = client.lock(name).ttl(ttl);
+        // However short the wait, the lock is asked for once.
+        let wait = self.chance(10).then(|| self.up_to(SHORT_WAIT));
         let invoked = self.invoked(name, Operation::Acquire);
-        let outcome = match client.lock(name).ttl(ttl).try_acquire().await {
+        let answer = match wait {
+            Some(wait) => request.wait(wait).acquire().await.map(Some),
+            None => request.try_acquire().await,
+        };
+        let outcome = match answer {
             Ok(Some(guard)) => {
                 let token = guard.fencing_token();
                 let ttl = nanos(ttl);

@@ -9,7 +9,6 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::lock::registry::lease::Lease;
 use crate::lock::registry::turn::Turn;
-use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
 use crate::token::Token;
 
@@ -26,7 +25,6 @@ impl Place {
         match &self.state {
             State::Held(lease) => lease.terms.owner == Some(owner),
             State::Watching if once => self.watch.may_enter(owner),
-            State::Watching if mutant::on(Mutant::OwnersOvertake) => true,
             State::Watching => self.watch.seems_held_by(owner),
             // Who does not wait is told whether it does.
             State::Asking { .. } => once,
