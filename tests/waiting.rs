@@ -295,6 +295,44 @@ async fn a_silent_server_is_told_from_a_lock_that_is_held() {
     database.remove().await;
 }
 
+/// So does a wait for several locks, for several permits, and for a shared hold of a lock whose lease idles in this very client.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_wait_ends_when_it_says() {
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    let client = connected(patient(&proxy.url(&database.url))).await;
+    warm(&client).await;
+    let idles = client.lock("idle").linger(Duration::from_secs(3_600));
+    idles.acquire().await.unwrap().release().await.unwrap();
+    proxy.pause();
+    let wait = Duration::from_millis(500);
+    let all = client.lock_all(["a", "b"]).wait(wait).acquire();
+    let many = client.semaphore("s", 3).wait(wait);
+    let shared = client.lock("idle").wait(wait).shared().acquire();
+    let begun = Instant::now();
+    let (all, many, shared) = tokio::join!(all, many.acquire_many(2), shared);
+    // Without a packet's time limit, let alone a request's.
+    assert!(begun.elapsed() < Duration::from_secs(25));
+    let errors = [
+        ("several locks", all.map(drop).unwrap_err()),
+        ("several permits", many.map(drop).unwrap_err()),
+        ("a shared hold", shared.map(drop).unwrap_err()),
+    ];
+    for (what, error) in errors {
+        assert!(
+            matches!(error, Error::Unreachable { .. }),
+            "{what}: {error}"
+        );
+    }
+    proxy.resume();
+    // Nothing is left of what was given up.
+    let all = client.lock_all(["a", "b", "idle"]).acquire().await.unwrap();
+    all.release().await.unwrap();
+    let many = client.semaphore("s", 3).acquire_many(3).await.unwrap();
+    many.release().await.unwrap();
+    database.remove().await;
+}
+
 /// It was told that the lease is lost: that is what it is told again, and not that the server cannot be reached.
 #[tokio::test(flavor = "multi_thread")]
 async fn during_a_partition_a_lost_lease_is_lost_and_a_wait_ends_with_its_reason() {

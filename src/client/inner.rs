@@ -29,6 +29,7 @@ use crate::sql::inspect as query;
 use crate::sql::operation::{ForceRelease, Operation};
 use crate::sql::row::{Kind, RowKey};
 use crate::telemetry;
+use crate::timing::ANSWER;
 use crate::token::Token;
 use crate::touched::Touched;
 use crate::watch::Watches;
@@ -267,8 +268,7 @@ impl Inner {
     ) -> Result<Option<LockGuard>, Error> {
         let start = Moment::now();
         let waiting = metric::Waiting::begin();
-        // What idles in this very client is nobody's.
-        self.locks.wake(&name).await;
+        let wait = self.wake(&name, wait).await;
         let span = telemetry::acquire(&name);
         let entered = span.in_scope(|| self.locks.enter_shared(&name, terms, wait, start))?;
         let acquired = match entered {
@@ -281,6 +281,23 @@ impl Inner {
         };
         waiting.end();
         self.acquired(&name, acquired, wait, start).await
+    }
+
+    /// Gives back what idles in this very client: it is nobody's. What is left of the wait then.
+    async fn wake(&self, name: &Name, wait: Wait) -> Wait {
+        let start = Moment::now();
+        let woken = self.locks.wake(name);
+        match wait {
+            Wait::For(longest) => {
+                // However short the wait, there is one answer's time.
+                let _ = tokio::time::timeout(longest.max(ANSWER), woken).await;
+                Wait::For(start.after(longest).left())
+            }
+            Wait::Not | Wait::Forever => {
+                woken.await;
+                wait
+            }
+        }
     }
 
     /// The guard of a turn.

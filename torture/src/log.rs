@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::history::{Invocation, Line, Log, Names, Record};
+use crate::history::{Event, Invocation, Line, Log, Names, Record};
 
 const BUFFER: usize = 64 * 1024;
 
@@ -112,8 +112,11 @@ pub fn read(directory: &Path, worker: u32, names: &mut Names) -> io::Result<Log>
                 open.insert((invocation.task, invocation.invoked, name), invocation);
             }
             Ok(Line::Ended(record)) => {
-                let name = Arc::clone(&record.name);
-                open.remove(&(record.task, record.invoked, name));
+                // A call that overran has another record of its own, which says how it ended.
+                if !matches!(record.event, Event::Overran { .. }) {
+                    let name = Arc::clone(&record.name);
+                    open.remove(&(record.task, record.invoked, name));
+                }
                 log.records.push(record);
             }
             Ok(Line::Complete) => log.complete = true,

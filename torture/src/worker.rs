@@ -32,8 +32,11 @@ use crate::setup::{self, Setup};
 const TELL: Duration = Duration::from_millis(250);
 /// Below the library's default, so that a half-open connection costs less of the run.
 const PACKET_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a call may take that waits for no lock.
+/// How long a request may take that waits for no lock.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// After how long a call has its answer, or is told that nobody knows: a packet that was sent in the last moment is settled, and waits for a
+/// lock meanwhile.
+const CALL: Duration = Duration::from_secs(18);
 
 type Failure = Box<dyn Error + Send + Sync>;
 

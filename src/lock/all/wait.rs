@@ -75,6 +75,26 @@ impl Inner {
         wait: Wait,
     ) -> Result<Option<Vec<LockGuard>>, Error> {
         let start = Moment::now();
+        let acquired = self.all_or_none(names, terms, wait, start);
+        match wait {
+            // When it is over, the last question is answered, and what was taken before goes back.
+            Wait::For(longest) => {
+                tokio::time::timeout(longest.saturating_add(2 * ANSWER), acquired)
+                    .await
+                    .unwrap_or_else(|_| Err(Error::no_answer()))
+            }
+            Wait::Not | Wait::Forever => acquired.await,
+        }
+    }
+
+    /// Dropping this future releases what it has.
+    async fn all_or_none(
+        &self,
+        names: &[Name],
+        terms: &Terms,
+        wait: Wait,
+        start: Moment,
+    ) -> Result<Option<Vec<LockGuard>>, Error> {
         // What idles in this very client is nobody's.
         join_all(names.iter().map(|name| self.locks.wake(name))).await;
         let mut waits = false;

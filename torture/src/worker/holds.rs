@@ -7,7 +7,7 @@ use tag_lock::{Error, LeaseView, LockGuard, LockRequest};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use super::REQUEST_TIMEOUT;
+use super::CALL;
 use super::task::{Place, Task, fatal, outcome_of};
 use crate::history::{Event, Operation, Outcome};
 use crate::instant::{nanos, now};
@@ -225,10 +225,10 @@ impl Task {
     pub(super) async fn give_back(&mut self, place: &Place, guard: LockGuard, is_known: bool) {
         let token = guard.fencing_token();
         // Of a lease that is known to be lost nobody is asked.
-        let limit = if guard.is_held() {
-            self.setup.ttl() + REQUEST_TIMEOUT
-        } else {
+        let limit = if is_known && guard.cancellation_token().is_cancelled() {
             Duration::ZERO
+        } else {
+            self.setup.ttl() + CALL
         };
         if let Some((invoked, outcome)) = self.end(guard.release()).await {
             self.was_to_end_within(&place.name, invoked, limit);

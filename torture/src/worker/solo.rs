@@ -76,7 +76,8 @@ impl Task {
         if outcome != Outcome::Done {
             self.rest().await;
         }
-        matches!(outcome, Outcome::Done | Outcome::Failed)
+        // Of a short wait that nobody answered the question may still be on its way.
+        outcome == Outcome::Done || outcome == Outcome::Failed && wait.is_none()
     }
 
     /// Adds to the counter, and reads it at times. Whether it is known what became of it.

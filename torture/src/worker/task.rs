@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError};
 use tag_lock::{Error, LockClient};
 
-use super::REQUEST_TIMEOUT;
+use super::CALL;
 use crate::history::{Event, Invocation, Operation, Outcome, Record};
 use crate::instant::{nanos, now};
 use crate::log::Writer;
@@ -198,13 +198,15 @@ impl Task {
 
     /// The same of an acquire that waited for so long at the most; one that tried took as long as any other call.
     pub(super) fn waited(&self, name: &Arc<str>, invoked: u64, tried: bool, wait: Duration) {
-        let limit = if tried { REQUEST_TIMEOUT } else { wait };
+        let limit = if tried { CALL } else { wait };
         self.was_to_end_within(name, invoked, limit);
     }
 
     /// Writes that it began and ended at these instants.
     pub(super) fn ended_at(&self, name: &Arc<str>, (invoked, returned): (u64, u64), event: Event) {
-        self.books.note(&event);
+        if !matches!(event, Event::Overran { .. }) {
+            self.books.note(&event);
+        }
         written(self.books.log.ended(&Record {
             worker: self.worker,
             task: self.number,
