@@ -70,8 +70,6 @@ mutants! {
     NobodyGivesWay = "nobody-gives-way",
     /// Whoever comes asks for the lock at once, whether or not others wait, and who is gone is let go first for ever.
     NewcomersOvertake = "newcomers-overtake",
-    /// Whoever is far away looks as often as one nearby, and asks when it has seen that the lock is free.
-    DistanceUnheeded = "distance-unheeded",
     /// Whoever's time is over goes on to wait for the answer to its question.
     AnswerAwaited = "answer-awaited",
     /// Whoever's time is over before its question was answered goes away as if the lock were held.

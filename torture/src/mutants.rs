@@ -81,7 +81,7 @@ fn hunt_for(mutant: &str) -> Hunt {
         | "wish-unheard" => ("shared", "none"),
         "group-unchecked" => ("together", "none"),
         "group-verified-in-part" => ("together", "server-clock,worker-stop"),
-        "newcomers-overtake" | "kept-for-nobody" | "distance-unheeded" => ("crowd", "none"),
+        "newcomers-overtake" | "kept-for-nobody" => ("crowd", "none"),
         "answer-awaited" => ("mutex", "partition"),
         "short-wait-unasked" => ("solo", "none"),
         "leadership-passes-on" => ("election", "none"),
@@ -101,7 +101,6 @@ fn hunt_for(mutant: &str) -> Hunt {
         // The last needs a lease that is lost in the middle of a transaction.
         "newcomers-overtake"
         | "nobody-gives-way"
-        | "distance-unheeded"
         | "answer-awaited"
         | "wish-unheard"
         | "group-verified-in-part" => LONG_ROUND,
