@@ -80,7 +80,7 @@ impl Transfer {
         if moved.rows_affected() != 1 {
             return Err(sqlx::Error::RowNotFound);
         }
-        sqlx::query("INSERT INTO transfer VALUES (?, ?, ?, ?, ?, ?, ?)")
+        let noted = sqlx::query("INSERT INTO transfer VALUES (?, ?, ?, ?, ?, ?, ?)")
             .bind(name)
             .bind(moved.last_insert_id())
             .bind(worker)
@@ -90,6 +90,9 @@ impl Transfer {
             .bind(amount)
             .execute(connection)
             .await?;
+        if noted.rows_affected() != 1 {
+            return Err(sqlx::Error::RowNotFound);
+        }
         Ok(())
     }
 }
