@@ -70,6 +70,12 @@ mutants! {
     NobodyGivesWay = "nobody-gives-way",
     /// Whoever comes asks for the lock at once, whether or not others wait, and who is gone is let go first for ever.
     NewcomersOvertake = "newcomers-overtake",
+    /// Whoever is far away looks as often as one nearby, and asks when it has seen that the lock is free.
+    DistanceUnheeded = "distance-unheeded",
+    /// Of a client's owners that wait the one that came last is asked for first.
+    OwnersReversed = "owners-reversed",
+    /// A level of an owner's lock whose process has died lasts for as long as the owner takes the lock.
+    DeadLevelLasts = "dead-level-lasts",
     /// Whoever's time is over goes on to wait for the answer to its question.
     AnswerAwaited = "answer-awaited",
     /// Whoever's time is over before its question was answered goes away as if the lock were held.

@@ -23,6 +23,8 @@ pub struct Log {
     pub open: Vec<Invocation>,
     /// Whether the worker ended by itself; otherwise it was killed, and its last records may be missing.
     pub complete: bool,
+    /// Whether its tasks have a client each: to each other they are strangers, whom no queue of one client serves in order.
+    pub apart: bool,
 }
 
 /// What stood in the tables after the load, when all was quiet and no worker lived any more.

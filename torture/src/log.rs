@@ -64,6 +64,15 @@ impl Writer {
         self.append(record, BUFFER)
     }
 
+    /// Writes that the worker's tasks have a client each.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn apart(&self) -> io::Result<()> {
+        self.append(&Line::Apart, 0)
+    }
+
     /// Writes what is still in memory, and that the worker ended by itself.
     ///
     /// # Errors
@@ -119,6 +128,7 @@ pub fn read(directory: &Path, worker: u32, names: &mut Names) -> io::Result<Log>
                 }
                 log.records.push(record);
             }
+            Ok(Line::Apart) => log.apart = true,
             Ok(Line::Complete) => log.complete = true,
             Err(error) => {
                 return Err(io::Error::other(format!("{}: {error}", path.display())));

@@ -81,7 +81,8 @@ fn hunt_for(mutant: &str) -> Hunt {
         | "wish-unheard" => ("shared", "none"),
         "group-unchecked" => ("together", "none"),
         "group-verified-in-part" => ("together", "server-clock,worker-stop"),
-        "newcomers-overtake" | "kept-for-nobody" => ("crowd", "none"),
+        "newcomers-overtake" | "kept-for-nobody" | "distance-unheeded" | "owners-reversed"
+        | "dead-level-lasts" => ("crowd", "none"),
         "answer-awaited" => ("mutex", "partition"),
         "short-wait-unasked" => ("solo", "none"),
         "leadership-passes-on" => ("election", "none"),
@@ -100,6 +101,9 @@ fn hunt_for(mutant: &str) -> Hunt {
     let round = match mutant {
         // The last needs a lease that is lost in the middle of a transaction.
         "newcomers-overtake"
+        | "distance-unheeded"
+        | "owners-reversed"
+        | "dead-level-lasts"
         | "nobody-gives-way"
         | "answer-awaited"
         | "wish-unheard"

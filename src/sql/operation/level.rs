@@ -18,10 +18,18 @@
 //! the longest lease of the others.
 
 use super::until;
+use crate::mutant::{self, Mutant};
 use crate::sql::row::HELD;
 
 /// The generation has ended.
-const ENDED: &str = "t.stale_until<={at}";
+fn ended() -> &'static str {
+    if mutant::on(Mutant::DeadLevelLasts) {
+        "FALSE"
+    } else {
+        "t.stale_until<={at}"
+    }
+}
+
 /// The lease of the level lasts longer than the generation.
 const IS_FRESH: &str = "v.until>TIMESTAMPDIFF(MICROSECOND,'1970-01-01',t.stale_until)";
 /// A lease of `v.ttl` from now on would, or one until the row's deadline.
@@ -44,17 +52,20 @@ const FRESH: &str = "LEAST(t.fresh_count,t.count)";
 
 /// How many levels there are.
 pub(super) fn count() -> String {
-    format!("IF({ENDED},{FRESH},t.count)")
+    let ended = ended();
+    format!("IF({ended},{FRESH},t.count)")
 }
 
 /// How many of them are fresh.
 pub(super) fn fresh() -> String {
-    format!("IF({ENDED},0,t.fresh_count)")
+    let ended = ended();
+    format!("IF({ended},0,t.fresh_count)")
 }
 
 /// When the generation ends.
 pub(super) fn stale_until() -> String {
-    format!("IF({ENDED},t.deadline,t.stale_until)")
+    let ended = ended();
+    format!("IF({ended},t.deadline,t.stale_until)")
 }
 
 /// The row's deadline with a lease of `v.ttl` more: it is never shortened.
@@ -64,12 +75,14 @@ pub(super) fn deadline() -> String {
 
 /// 1 if the lease of one more level is fresh.
 pub(super) fn is_new_fresh() -> String {
-    format!("IF({ENDED},{EXTENDS},{REACHES})")
+    let ended = ended();
+    format!("IF({ended},{EXTENDS},{REACHES})")
 }
 
 /// 1 if a renewal makes a stale level fresh.
 pub(super) fn becomes_fresh() -> String {
-    format!("IF({ENDED},{EXTENDS},NOT ({IS_FRESH}) AND ({REACHES}))")
+    let ended = ended();
+    format!("IF({ended},{EXTENDS},NOT ({IS_FRESH}) AND ({REACHES}))")
 }
 
 /// How many fresh levels are left when this one goes, whose lease runs.

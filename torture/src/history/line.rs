@@ -15,6 +15,8 @@ pub enum Line {
     Invoked(Invocation),
     /// Something ended.
     Ended(Record),
+    /// The worker's tasks have a client each.
+    Apart,
     /// The worker ended by itself. Always the last line.
     Complete,
 }
@@ -61,6 +63,7 @@ impl fmt::Display for Line {
         match self {
             Self::Invoked(invocation) => invocation.fmt(f),
             Self::Ended(record) => record.fmt(f),
+            Self::Apart => f.write_char('/'),
             Self::Complete => f.write_char('.'),
         }
     }
@@ -216,8 +219,10 @@ struct Fields<'a>(SplitAsciiWhitespace<'a>);
 impl Fields<'_> {
     fn line(&mut self, worker: u32, names: &mut Names) -> Option<Line> {
         let kind = self.0.next()?;
-        if kind == "." {
-            return Some(Line::Complete);
+        match kind {
+            "/" => return Some(Line::Apart),
+            "." => return Some(Line::Complete),
+            _ => {}
         }
         let task = self.value()?;
         let name = names.shared(self.0.next()?);

@@ -28,6 +28,8 @@ pub enum Kind {
     NotServed,
     /// A worker waited for a lock while others had it again and again.
     Overtaken,
+    /// A task had a lock before another one of its client that had asked long before.
+    OutOfTurn,
     /// A call took longer than it had said it would.
     EndedLate,
     /// A lock is refused although its last holder's release was acknowledged, and nobody else may have it.
@@ -85,6 +87,7 @@ impl fmt::Display for Kind {
             Self::LostUpdate => "lost update",
             Self::NotServed => "not served",
             Self::Overtaken => "overtaken",
+            Self::OutOfTurn => "out of turn",
             Self::EndedLate => "ended late",
             Self::ReleaseUndone => "release undone",
             Self::LeaseOutlived => "lease outlived",

@@ -12,6 +12,7 @@ mod index;
 mod jobs;
 mod linear;
 mod locks;
+mod order;
 mod overrunning;
 mod overtaking;
 mod permits;
@@ -62,6 +63,8 @@ pub struct Rules {
     /// While a worker waits for a lock, the others have it at most so many times; `None`: the most is reported, and is no
     /// finding.
     pub passed_over: Option<u64>,
+    /// Who asks so much later than another task of its client does not have the lock so much sooner; `None`: nobody looks.
+    pub in_order_within: Option<u64>,
     /// A call takes so much longer than it said, at the most; `None`: the most is reported, and is no finding.
     pub ends_within: Option<u64>,
     /// The server may report no deadlock.
@@ -78,6 +81,7 @@ impl Default for Rules {
             counters_are_exact: true,
             served_within: None,
             passed_over: None,
+            in_order_within: None,
             ends_within: None,
             no_deadlocks: true,
             windows: 200,
@@ -96,6 +100,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         sections::check(history, case.rules, findings);
         waiting::check(history, &context, findings);
         overtaking::check(history, &context, findings);
+        order::check(history, &context, findings);
         counter::check(name, history, &context, findings);
         bank::check(history, findings);
         jobs::check(name, history, &context, findings);
@@ -167,6 +172,12 @@ impl<'c> Context<'c> {
         let all = self.case.unavailable.iter();
         let its = all.filter(move |span| span.stopped && span.worker == Some(worker));
         its.map(|span| (span.from, span.to))
+    }
+
+    /// Whether the tasks of the worker have a client each.
+    fn are_apart(&self, worker: u32) -> bool {
+        let mut logs = self.case.logs.iter();
+        logs.any(|log| log.worker == worker && log.apart)
     }
 
     /// The end of the last span in which the worker could not be served, its death for instance.

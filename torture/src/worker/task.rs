@@ -165,6 +165,11 @@ impl Task {
         longest.mul_f64(self.random.random())
     }
 
+    /// Writes that the tasks of this worker have a client each.
+    pub(super) fn is_apart(&self) {
+        written(self.books.log.apart());
+    }
+
     /// Writes that something is about to begin; gives the instant.
     pub(super) fn invoked(&self, name: &Arc<str>, operation: Operation) -> u64 {
         let invoked = now();

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::lock::registry::lease::Lease;
 use crate::lock::registry::turn::Turn;
 use crate::lock::terms::Terms;
+use crate::mutant::{self, Mutant};
 
 /// A task that waits.
 #[derive(Debug)]
@@ -71,7 +72,10 @@ impl Queue {
 
     /// Somebody new, or somebody who comes back to where it stood.
     pub(crate) fn push(&mut self, waiter: Waiter) {
-        let place = self.0.partition_point(|other| other.id < waiter.id);
+        let mut place = self.0.partition_point(|other| other.id < waiter.id);
+        if mutant::on(Mutant::OwnersReversed) && waiter.terms.owner.is_some() {
+            place = place.min(1);
+        }
         self.0.insert(place, waiter);
     }
 

@@ -209,7 +209,8 @@ impl Watch {
 
     /// The time to look has come, and a question to the server takes so long. Whether to ask instead; looks are only seldom needed then.
     pub(super) fn asks_instead(&mut self, distance: Duration) -> bool {
-        self.far = (distance >= FAR).then_some(distance);
+        let far = distance >= FAR && !mutant::on(Mutant::DistanceUnheeded);
+        self.far = far.then_some(distance);
         self.asked = self.asked.saturating_add(1);
         self.far.is_some() && self.asked <= LOOK_SELDOM && !self.behind && !self.seldom
     }

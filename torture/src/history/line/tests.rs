@@ -131,7 +131,11 @@ fn lines_are_read_back_as_they_were() {
         })
     });
     let mut names = Names::default();
-    for line in ended.into_iter().chain(invoked).chain([Line::Complete]) {
+    for line in ended
+        .into_iter()
+        .chain(invoked)
+        .chain([Line::Apart, Line::Complete])
+    {
         let text = line.to_string();
         assert_eq!(Line::parse(&text, 9, &mut names).ok(), Some(line));
     }

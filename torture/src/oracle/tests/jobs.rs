@@ -45,6 +45,7 @@ fn kinds(records: Vec<Record>, open: Option<u64>, ledger: Vec<Booked>) -> Vec<Ki
         records,
         open: open.into_iter().collect(),
         complete: true,
+        apart: false,
     };
     let last = FinalState {
         booked: ledger,

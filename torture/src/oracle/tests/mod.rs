@@ -3,6 +3,7 @@
 mod broken;
 mod election;
 mod jobs;
+mod order;
 mod overrunning;
 mod permits;
 mod shared;
@@ -23,6 +24,8 @@ use crate::history::{Event, FinalState, Invocation, Log, Record};
 const SLACK: u64 = 50_000_000;
 /// How often others may have a lock while one waits for it.
 const PASSED_OVER: u64 = 20;
+/// By how much what is in order is clearly apart: more than a simulated history lasts, whose tasks have a client each.
+const APART: u64 = 1_000_000_000_000;
 /// By how much a call may take longer than it said.
 const ENDS_WITHIN: u64 = 30_000_000;
 
@@ -34,6 +37,7 @@ fn verdict(world: &World) -> Verdict {
         rules: Rules {
             served_within: Some(SLACK),
             passed_over: Some(PASSED_OVER),
+            in_order_within: Some(APART),
             ends_within: Some(ENDS_WITHIN),
             ..Rules::default()
         },
@@ -69,6 +73,7 @@ fn kinds_of(records: &[Record], open: &[Invocation], last: &FinalState) -> Kinds
         records: records.to_vec(),
         open: open.to_vec(),
         complete: true,
+        apart: false,
     };
     let verdict = judge(&Case {
         logs: &[log],

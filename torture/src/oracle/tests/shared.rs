@@ -241,6 +241,7 @@ fn a_reader_that_writers_keep_out_is_found() {
                 .collect(),
             open: Vec::new(),
             complete: true,
+            apart: false,
         };
         let verdict = judge(&Case {
             logs: &[log(1, turns), log(2, reader)],

@@ -22,6 +22,7 @@ fn log(worker: u32, events: &[(u64, u64, Event)]) -> Log {
         records: events.iter().map(record).collect(),
         open: Vec::new(),
         complete: true,
+        apart: false,
     }
 }
 
