@@ -222,6 +222,7 @@ impl LockRequest {
 
     /// Acquires the lock, and waits for it as long as [`wait`](Self::wait) says. Tasks of one
     /// client, its clones included, get the lock in the order in which they asked; only an owner that holds it already goes past them.
+    /// Requests for several locks ([`LockClient::lock_all`](crate::LockClient::lock_all)) and transactions ([`lock_in`](Self::lock_in)) stand beside this order.
     /// Clients take turns among each other, in no promised order. Waiting holds no connection.
     ///
     /// ```no_run
@@ -261,6 +262,8 @@ impl LockRequest {
 
     /// Acquires the lock if it is free; `None` if it is held, or somebody who waits has it next. Does not wait for its holder; a
     /// release of this process that is on its way is waited for, and so is the answer to another attempt of this process.
+    /// Only an [`owner`](Self::owner) asks beside that attempt, since it may hold the lock: if the lock comes free just then, it has it before those
+    /// that wait in this process.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {

@@ -35,6 +35,9 @@ const TELL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How much longer than it said a call may take: the answer to the last question is waited for, for a second.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// Who asks so much later than another task of its client does not have the lock so much sooner: a busy machine lets a task stand for a while
+/// between what it does and what it writes of it.
+const IN_ORDER_WITHIN: Duration = Duration::from_secs(3);
 /// More than a stock's additions in flight, so that both bounds are met.
 const STOCK: i64 = 20;
 
@@ -72,6 +75,10 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         resource: resource.address(),
         patience_ms: u64::try_from(patience(&servers, faults.is_empty()).as_millis())?,
         passed_over: Some(u64::from(options.workers) * rounds(options.workload, faults.is_empty())),
+        in_order_within_ms: match options.beside {
+            Some(_) => None,
+            None => Some(u64::try_from(IN_ORDER_WITHIN.as_millis())?),
+        },
         ends_within_ms: Some(u64::try_from(ENDS_WITHIN.as_millis())?),
         leases_exclude: !steps_server_clock,
         reads_are_current: servers.topology != Topology::AllWrite || servers.nodes.len() == 1,

@@ -237,10 +237,6 @@ pub const CROWD_NAMES: u32 = 2;
 /// How far away from the server the second worker of each four is in the workload `crowd`, there and back.
 const FAR: Duration = Duration::from_millis(150);
 
-/// Who asks so much later than another task of its client does not have the lock so much sooner, in nanoseconds: a busy machine lets a task
-/// stand for a while between what it does and what it writes of it.
-const IN_ORDER_WITHIN: u64 = 3_000_000_000;
-
 /// The stripe of one of them.
 #[must_use]
 pub fn busy_stripe(random: &mut ChaCha8Rng) -> u32 {
@@ -271,6 +267,10 @@ pub struct Setup {
     /// How often others may have a lock while a worker waits for it.
     #[serde(default)]
     pub passed_over: Option<u64>,
+    /// By how much what the tasks of one client do has to be apart to be in order, in milliseconds; none where a worker does not write that its
+    /// tasks have a client each.
+    #[serde(default)]
+    pub in_order_within_ms: Option<u64>,
     /// By how much a call may take longer than it said, in milliseconds.
     #[serde(default)]
     pub ends_within_ms: Option<u64>,
@@ -316,7 +316,7 @@ impl Setup {
             leases_exclude: self.leases_exclude,
             served_within: Some(self.patience_ms * 1_000_000),
             passed_over: self.passed_over,
-            in_order_within: Some(IN_ORDER_WITHIN),
+            in_order_within: self.in_order_within_ms.map(|apart| apart * 1_000_000),
             ends_within: self.ends_within_ms.map(|most| most * 1_000_000),
             ..Rules::default()
         }

@@ -47,6 +47,10 @@ pub(super) fn check(history: &History<'_>, context: &Context<'_>, findings: &mut
     if history.is_slot || !history.permits.is_empty() || !history.sharing.is_empty() {
         return;
     }
+    // A candidate that failed asks again, and its candidacy is the same one.
+    if !history.election.leaders.is_empty() {
+        return;
+    }
     let mut workers: BTreeMap<u32, Vec<&Record>> = BTreeMap::new();
     for hold in history.holds.iter().filter(|hold| !hold.together) {
         workers.entry(hold.worker()).or_default().push(hold.grant);
@@ -61,12 +65,22 @@ pub(super) fn check(history: &History<'_>, context: &Context<'_>, findings: &mut
         let Some(grants) = workers.get(&wait.worker) else {
             continue;
         };
+        let least = apart.saturating_mul(2);
+        if wait.returned - wait.invoked <= least || stood_still(wait, context) {
+            continue;
+        }
         count += 1;
         if let Some(before) = grants.before(wait, apart) {
             out_of_turn(wait, before, findings);
         }
     }
     findings.checked("waits in order", count);
+}
+
+/// Whether the worker's process stood still meanwhile: then what a task wrote says little about when it was.
+fn stood_still(wait: &Record, context: &Context<'_>) -> bool {
+    let mut stops = context.stops_of(wait.worker);
+    stops.any(|(from, to)| from < wait.returned && wait.invoked < to)
 }
 
 fn out_of_turn(wait: &Record, before: &Record, findings: &mut Findings) {

@@ -2,7 +2,7 @@
 
 use super::simulated::World;
 use super::{APART, found, record, verdict};
-use crate::history::{Event, Log, Record};
+use crate::history::{Event, Log, Record, Unavailable};
 use crate::oracle::finding::Kind;
 
 /// A grant that was asked for, and came, then; and the end of the hold right after it.
@@ -74,5 +74,21 @@ fn what_is_near_to_each_other_has_no_order() {
 fn clients_of_their_own_have_no_order() {
     let late = SERVED + APART + 1;
     let world = world(((ASKED, late), (LATER, SERVED)), true);
+    assert!(!found(&world, Kind::OutOfTurn));
+}
+
+#[test]
+fn who_stood_still_meanwhile_says_nothing_of_the_order() {
+    let late = SERVED + APART + 1;
+    let mut world = world(((ASKED, late), (LATER, SERVED)), false);
+    let stop = |worker| Unavailable {
+        from: SERVED,
+        to: SERVED + 1,
+        worker: Some(worker),
+        stopped: true,
+    };
+    world.unavailable = vec![stop(2)];
+    assert!(found(&world, Kind::OutOfTurn));
+    world.unavailable = vec![stop(1)];
     assert!(!found(&world, Kind::OutOfTurn));
 }
