@@ -222,7 +222,7 @@ impl LockRequest {
 
     /// Acquires the lock, and waits for it as long as [`wait`](Self::wait) says. Tasks of one
     /// client, its clones included, get the lock in the order in which they asked; only an owner that holds it already goes past them.
-    /// Requests for several locks ([`LockClient::lock_all`](crate::LockClient::lock_all)) and transactions ([`lock_in`](Self::lock_in)) stand beside this order.
+    /// Requests for several locks ([`LockClient::lock_all`](crate::LockClient::lock_all)) and transactions ([`LockClient::lock_in`](crate::LockClient::lock_in)) stand beside this order.
     /// Clients take turns among each other, in no promised order. Waiting holds no connection.
     ///
     /// ```no_run
