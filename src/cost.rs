@@ -14,6 +14,7 @@ use crate::sql::prepared::Prepared;
 use crate::sql::reply::Reply;
 use crate::sql::row::RowKey;
 use crate::sql::script::{Packet, Proof};
+use crate::sql::wish::GivesWay;
 use crate::token::Token;
 
 /// What `work` allocates, and what it returns.
@@ -41,7 +42,7 @@ fn acquire() -> Operation {
         ttl: 30_000_000,
         block: 65_536,
         level: None,
-        gives_way: true,
+        gives_way: GivesWay::TO_ALL,
         idles: false,
         queues: false,
         description: Arc::from("nightly report"),

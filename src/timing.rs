@@ -37,6 +37,8 @@ pub(crate) const LOOK: Duration = Duration::from_millis(100);
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How long whoever does not wait yet lets those go first that wait, after each release.
 pub(crate) const GIVE_WAY: Duration = Duration::from_millis(150);
+/// How long others let somebody go first who is far away and has waited for long, after each release: he says so, has that answered, and asks.
+pub(crate) const GIVE_WAY_TO_FAR: Duration = Duration::from_millis(400);
 /// A server that answers no sooner is asked for a lock rather than looked at: a look and then an acquire would come too late.
 pub(crate) const FAR: Duration = Duration::from_millis(37);
 /// For how long a waiting process is known to wait.
@@ -44,8 +46,12 @@ pub(crate) const WANT: Duration = Duration::from_secs(10);
 /// A client far away that has waited for so long wishes urgently: those nearby let it go first, or it would find the lock free by chance
 /// alone.
 pub(crate) const LONG_WAIT: Duration = Duration::from_secs(1);
-/// An urgent wish is known for so long.
+/// An urgent wish is known for so long, and for as much longer as the client has waited: who has waited longest goes first.
 pub(crate) const WANT_URGENTLY: Duration = Duration::from_secs(60);
+/// Who has waited for longer than this has waited for so long.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// An urgent wish is repeated when it tells of so much less waiting than there was.
+pub(crate) const WAITED_SINCE: Duration = Duration::from_secs(1);
 /// A wish that is known for longer than this is urgent.
 pub(crate) const URGENT: Duration = Duration::from_secs(20);
 /// Who has seen nothing change for so long stands by: it looks seldom, once the others know that.
@@ -114,7 +120,8 @@ const _: () = {
         "an urgent wish is told from any other"
     );
     assert!(
-        longer(STANDBY, WANT_URGENTLY) && longer(WANT_STANDING_BY, STANDBY.saturating_mul(2)),
+        longer(STANDBY, WANT_URGENTLY.saturating_add(LONGEST_WAIT))
+            && longer(WANT_STANDING_BY, STANDBY.saturating_mul(2)),
         "who stands by is told from who wishes urgently"
     );
     assert!(

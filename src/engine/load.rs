@@ -103,6 +103,7 @@ mod tests {
     use crate::clock::Moment;
     use crate::name::Name;
     use crate::sql::operation::{Acquire, Close};
+    use crate::sql::wish::GivesWay;
     use crate::token::Token;
 
     const ROOM: Room = Room {
@@ -119,7 +120,7 @@ mod tests {
                 ttl: 1,
                 block: 1,
                 level: None,
-                gives_way: false,
+                gives_way: GivesWay::TO_NONE,
                 idles: false,
                 queues: false,
                 description: Arc::from(""),

@@ -22,6 +22,7 @@ use crate::sql::operation::{
 };
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::row::RowKey;
+use crate::sql::wish::GivesWay;
 use crate::stripe::StripeSet;
 use crate::token::Token;
 
@@ -38,7 +39,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 ttl: 1,
                 block: 1,
                 level: reentrant.then_some(mark),
-                gives_way: true,
+                gives_way: GivesWay::TO_ALL,
                 idles: false,
                 queues: false,
                 description: Arc::from(""),

@@ -19,6 +19,7 @@ use super::purge::{self, Doomed};
 use super::row::{Kind, RowKey};
 use super::script::{Packet, Proof};
 use crate::name::Name;
+use crate::sql::wish::GivesWay;
 use crate::stripe::Stripe;
 use crate::token::Token;
 
@@ -51,7 +52,7 @@ fn acquire(level: Option<i64>) -> Operation {
         ttl: 30_000_000,
         block: 65_536,
         level,
-        gives_way: true,
+        gives_way: GivesWay::TO_ALL,
         idles: false,
         queues: false,
         description: Arc::from("nightly"),
@@ -108,7 +109,14 @@ fn shared() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
             held_by: Arc::from("web-1/4711"),
         }))
     };
-    let open = || lock("job", Operation::Open(Open { gives_way: true }));
+    let open = || {
+        lock(
+            "job",
+            Operation::Open(Open {
+                gives_way: GivesWay::TO_ALL,
+            }),
+        )
+    };
     let created = |row| RowOperation {
         create: true,
         stripes: Stripes::Try,

@@ -31,6 +31,7 @@ mod shut;
 mod stripes;
 mod texts;
 pub(crate) mod transaction;
+pub(crate) mod wish;
 
 /// The table of locks and counters.
 pub(crate) const TABLE: &str = "t_tag_lock";

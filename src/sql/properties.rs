@@ -15,6 +15,7 @@ use super::prepared::Prepared;
 use super::row::RowKey;
 use super::script::Proof;
 use crate::name::Name;
+use crate::sql::wish::GivesWay;
 use crate::token::Token;
 
 fn name() -> impl Strategy<Value = Name> {
@@ -41,7 +42,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                     ttl,
                     block,
                     level: reentrant.then_some(mark),
-                    gives_way: mark % 2 == 0,
+                    gives_way: GivesWay::of(mark % 2 != 0),
                     idles: false,
                     queues: false,
                     description: Arc::from(description),

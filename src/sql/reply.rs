@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use crate::clock::{from_micros, micros};
 use crate::mutant::{self, Mutant};
-use crate::timing::{
-    DRAIN, GIVE_WAY, GIVE_WAY_TO_STANDBY, LONGEST_WISH, READERS_TURN, STANDBY, URGENT,
-};
+use crate::sql::wish::{GivesWay, give_way};
+use crate::timing::{DRAIN, LONGEST_WISH, READERS_TURN, STANDBY, URGENT};
 
 /// The row is free, or does not count.
 pub(crate) const FREE: u8 = 0;
@@ -118,8 +117,8 @@ impl RowState {
         }
     }
 
-    /// Whether a shared hold could be granted: `waits` as in [`Self::admits`].
-    pub(crate) fn admits_shared(&self, waits: bool) -> bool {
+    /// Whether a shared hold could be granted, as in [`Self::admits`].
+    pub(crate) fn admits_shared(&self, gives_way: GivesWay) -> bool {
         // A writer wishes it; one that has freed the lock takes it next.
         let kept_out = self.wished_for() > 0 && !mutant::on(Mutant::WishUnheard);
         if self.is_shared() {
@@ -127,7 +126,7 @@ impl RowState {
             let their_turn = since < micros(READERS_TURN) && since >= -micros(DRAIN);
             !kept_out || their_turn
         } else {
-            self.is_free() && !kept_out && (waits || !self.is_promised())
+            self.is_free() && !kept_out && !self.is_promised(gives_way)
         }
     }
 
@@ -136,16 +135,14 @@ impl RowState {
         self.status == DONE
     }
 
-    /// Whether somebody waited when the lock became free, a moment ago: he has it next.
-    fn is_promised(&self) -> bool {
-        self.free_for() < self.give_way() && self.wanted > 0
+    /// Whether somebody waited when the lock became free, a moment ago, to whom one gives way: he has it next.
+    fn is_promised(&self, gives_way: GivesWay) -> bool {
+        self.free_for() < self.give_way() && gives_way.is_to(self.wanted)
     }
 
-    /// Whether no lease holds the lock, and nobody goes first: who does not wait itself lets those who do; to an urgent wish everybody
-    /// gives way.
-    pub(crate) fn admits(&self, waits: bool) -> bool {
-        let gives_way = !waits || self.is_wanted_urgently();
-        self.is_free() && !(gives_way && self.is_promised())
+    /// Whether no lease holds the lock, and nobody goes first.
+    pub(crate) fn admits(&self, gives_way: GivesWay) -> bool {
+        self.is_free() && !self.is_promised(gives_way)
     }
 
     /// Whether a client far away has waited for it for long.
@@ -176,15 +173,6 @@ impl RowState {
     /// A counter's value: it starts again when its window has ended.
     pub(crate) fn value(&self) -> i64 {
         if self.remaining <= 0 { 0 } else { self.count }
-    }
-}
-
-/// How long those who come later give way to a wish that is known for so long still.
-pub(crate) fn give_way(wanted: Duration) -> Duration {
-    if wanted > STANDBY {
-        GIVE_WAY_TO_STANDBY
-    } else {
-        GIVE_WAY
     }
 }
 

@@ -9,6 +9,7 @@ use crate::sql::operation::{
 };
 use crate::sql::reply::{ACTIVE, FREE, KEPT};
 use crate::sql::row::RowKey;
+use crate::sql::wish::GivesWay;
 use crate::token::Token;
 
 const STAGES: [Stage; 5] = [
@@ -25,7 +26,7 @@ fn acquire(queues: bool) -> Operation {
         ttl: 1,
         block: 1,
         level: None,
-        gives_way: true,
+        gives_way: GivesWay::TO_ALL,
         idles: false,
         queues,
         description: Arc::from(""),

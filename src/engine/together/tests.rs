@@ -6,6 +6,7 @@ use crate::name::Name;
 use crate::sql::operation::{Acquire, Close, Open, Share};
 use crate::sql::packet::Stripes;
 use crate::sql::reply::{ACTIVE, FREE, KEPT, SHARED};
+use crate::sql::wish::GivesWay;
 use crate::token::Token;
 
 const HELD: RowState = RowState {
@@ -31,7 +32,7 @@ const GRANTED: RowState = RowState {
 };
 const MINE: RowState = RowState { mine: true, ..HELD };
 
-fn rows(count: usize, gives_way: bool) -> Vec<(RowKey, Operation)> {
+fn rows(count: usize, gives_way: GivesWay) -> Vec<(RowKey, Operation)> {
     let acquire = Acquire {
         token: Token::random(),
         ttl: 30_000_000,
@@ -49,7 +50,7 @@ fn rows(count: usize, gives_way: bool) -> Vec<(RowKey, Operation)> {
 }
 
 fn seen(states: &[Option<RowState>]) -> Seen {
-    judge(&rows(states.len(), true), states)
+    judge(&rows(states.len(), GivesWay::TO_ALL), states)
 }
 
 #[test]
@@ -113,13 +114,16 @@ fn who_has_not_waited_lets_those_go_first_who_have() {
         ..IS_FREE
     };
     let states = [Some(IS_FREE), Some(promised)];
-    assert_eq!(judge(&rows(2, true), &states), Seen::Held);
-    assert_eq!(judge(&rows(2, false), &states), Seen::Open(vec![]));
+    assert_eq!(judge(&rows(2, GivesWay::TO_ALL), &states), Seen::Held);
+    assert_eq!(
+        judge(&rows(2, GivesWay::TO_NONE), &states),
+        Seen::Open(vec![])
+    );
 }
 
 #[test]
 fn what_is_missing_is_created_by_the_next_packet() {
-    let rows = rows(3, true);
+    let rows = rows(3, GivesWay::TO_ALL);
     let mut course = Course::default();
     let none = |row: &RowOperation| !row.create && row.stripes == Stripes::None;
     assert!(course.rows(&rows, false).iter().all(none));
@@ -148,7 +152,7 @@ fn who_passes_over_what_is_free_gives_up_in_the_end() {
 
 #[test]
 fn each_takes_its_stripe_where_that_is_asked_for() {
-    let rows = rows(2, true);
+    let rows = rows(2, GivesWay::TO_ALL);
     let all = Course::default().rows(&rows, true);
     assert!(all.iter().all(|row| row.stripes == Stripes::Wait));
 }
@@ -171,7 +175,9 @@ fn a_shared_row_tells_what_became_of_its_door() {
         held_by: Arc::from(""),
     };
     let name = || Name::new("l").expect("a name");
-    let open = Operation::Open(Open { gives_way: true });
+    let open = Operation::Open(Open {
+        gives_way: GivesWay::TO_ALL,
+    });
     let rows = [
         (RowKey::lock(name()), open),
         (RowKey::shared(name(), 7), Operation::Share(share)),

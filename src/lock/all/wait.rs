@@ -15,6 +15,7 @@ use crate::lock::registry::turn::Turn;
 use crate::lock::terms::{Terms, Wait};
 use crate::name::Name;
 use crate::sql::reply::RowState;
+use crate::sql::wish::GivesWay;
 use crate::telemetry;
 use crate::timing::{ANSWER, WANT, WANT_AGAIN};
 
@@ -51,7 +52,7 @@ fn next(wait: Wait, start: Moment, now: Moment) -> Next {
 }
 
 fn is_held(row: RowState) -> bool {
-    !row.admits(true)
+    !row.admits(GivesWay::of(true))
 }
 
 /// The position of a row that is in the way: one that is held, or else one that was passed over.

@@ -26,6 +26,7 @@ use crate::sql::operation::{Acquire, Close, Downgrade, Drain, Operation};
 use crate::sql::packet::Mode;
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
+use crate::sql::wish::GivesWay;
 use crate::timing::{DRAIN, WANT};
 use crate::token::Token;
 
@@ -121,14 +122,14 @@ impl Locks {
         }
     }
 
-    /// Whether a transaction may take a lock, by its row; `waits`: it lets nobody go first. A door that was held shared is freed first, by a packet.
+    /// Whether a transaction may take a lock, by its row; `waits`: it has waited, and lets only those go first whose wish is urgent. A door that was held shared is freed first, by a packet.
     pub(crate) async fn opens(
         self: &Arc<Self>,
         name: &Name,
         row: &RowState,
         waits: bool,
     ) -> Result<bool, Error> {
-        if !row.admits(waits) {
+        if !row.admits(GivesWay::of(waits)) {
             return Ok(false);
         }
         Ok(!row.is_shared() || self.close_door(name, false).await? == Closed::Yes)

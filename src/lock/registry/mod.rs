@@ -48,6 +48,7 @@ use crate::name::Name;
 use crate::sql::operation::{Acquire, Operation, Want};
 use crate::sql::reply::{ACTIVE, RowState};
 use crate::sql::row::RowKey;
+use crate::sql::wish::GivesWay;
 use crate::telemetry;
 use crate::timing::{LOCK_WAIT, LOOK_STANDING_BY};
 use crate::token::Token;
@@ -252,7 +253,11 @@ impl Locks {
             block: terms.block(),
             level: terms.owner.map(|_| rand::random()),
             idles: terms.may_linger(),
-            gives_way: question.asking == Asking::New && !mutant::on(Mutant::NobodyGivesWay),
+            gives_way: if mutant::on(Mutant::NobodyGivesWay) {
+                GivesWay::TO_NONE
+            } else {
+                question.gives_way
+            },
             queues: matches!(question.asking, Asking::AtRow(_)),
             description: Arc::clone(&terms.description),
             held_by: Arc::clone(&self.held_by),

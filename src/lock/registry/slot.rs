@@ -17,6 +17,7 @@ use crate::lock::terms::Terms;
 use crate::mutant::{self, Mutant};
 use crate::sql::operation::{Acquire, Operation};
 use crate::sql::row::RowKey;
+use crate::sql::wish::GivesWay;
 use crate::telemetry;
 use crate::token::Token;
 
@@ -43,7 +44,7 @@ impl Locks {
             ttl: micros(terms.lease()),
             block: terms.block(),
             level: None,
-            gives_way: false,
+            gives_way: GivesWay::TO_NONE,
             idles: false,
             queues: false,
             description: Arc::clone(&terms.description),

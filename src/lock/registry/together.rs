@@ -21,6 +21,7 @@ use crate::sql::operation::{Acquire, Operation};
 use crate::sql::packet::Mode;
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
+use crate::sql::wish::GivesWay;
 use crate::token::Token;
 
 /// So often doors are freed that are held shared again and again.
@@ -80,7 +81,7 @@ impl Locks {
             ttl: micros(terms.lease()),
             block: terms.block(),
             level: None,
-            gives_way: !waits,
+            gives_way: GivesWay::of(waits),
             idles: false,
             queues: false,
             description: Arc::clone(&terms.description),

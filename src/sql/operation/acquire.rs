@@ -9,7 +9,7 @@ use crate::sql::list::Row;
 use crate::sql::outcome::{Outcome, Verdict};
 use crate::sql::reply::{ACTIVE, IDLES, RowState};
 use crate::sql::row::FREE;
-use crate::timing::{GIVE_WAY, GIVE_WAY_TO_STANDBY, STANDBY};
+use crate::sql::wish::{GivesWay, unwanted};
 use crate::token::Token;
 
 /// Takes a lock.
@@ -23,8 +23,8 @@ pub(crate) struct Acquire {
     /// The token is an owner's: one that holds already goes one level deeper. The number marks this
     /// operation among those of the same owner.
     pub(crate) level: Option<i64>,
-    /// It lets those go first that wait already, for a moment after each release.
-    pub(crate) gives_way: bool,
+    /// It lets those go first for a moment after each release.
+    pub(crate) gives_way: GivesWay,
     /// The lease may idle: who wants it rings.
     pub(crate) idles: bool,
     /// It waits at the row, when a transaction of the application holds that.
@@ -44,7 +44,7 @@ impl Acquire {
 
     pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
         row.number(Column::NotAfter, not_after)
-            .number(Column::GivesWay, u8::from(self.gives_way))
+            .number(Column::GivesWay, self.gives_way.seconds())
             .number(Column::Ttl, self.ttl)
             .number(Column::Block, self.block)
             .number(Column::Level, self.mark())
@@ -59,25 +59,13 @@ impl Acquire {
         } else {
             FREE
         };
-        let unwanted = Self::unwanted();
+        let unwanted = unwanted();
         let or_mine = if levels {
             format!(" OR {MINE}")
         } else {
             String::new()
         };
         format!("{{micros}}<=v.not_after AND (({free}) AND ({unwanted}){or_mine})")
-    }
-
-    /// Nobody waits, or the lock has been free for long enough for him to come.
-    pub(super) fn unwanted() -> String {
-        format!(
-            "v.gives_way=0 OR t.wanted_until<={{at}} \
-             OR t.deadline<=TIMESTAMPADD(MICROSECOND,\
-             IF(t.wanted_until>TIMESTAMPADD(SECOND,{},{{at}}),-{},-{}),{{at}})",
-            STANDBY.as_secs(),
-            GIVE_WAY_TO_STANDBY.as_micros(),
-            GIVE_WAY.as_micros()
-        )
     }
 
     pub(super) fn assignments(levels: bool) -> Assignments {

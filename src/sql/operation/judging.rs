@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::sql::reply::{ACTIVE, DONE, FREE, KEPT, SHARED};
+use crate::sql::wish::GivesWay;
 use crate::token::Token;
 
 const HELD: RowState = RowState {
@@ -25,7 +26,7 @@ fn acquire(reentrant: bool) -> Operation {
         ttl: 1,
         block: 1,
         level: reentrant.then_some(7),
-        gives_way: true,
+        gives_way: GivesWay::TO_ALL,
         idles: false,
         queues: false,
         description: Arc::from(""),
@@ -444,5 +445,5 @@ fn a_finish_is_told_by_the_record_that_it_left() {
         acquire(false).judge(Some(&others)),
         Verdict::Final(Outcome::Held(others))
     );
-    assert!(!others.is_free() && !others.admits(true) && others.is_done());
+    assert!(!others.is_free() && !others.admits(GivesWay::TO_NONE) && others.is_done());
 }

@@ -366,7 +366,7 @@ impl Operation {
     /// Of a request for several rows: whether the row that was had, and to which nothing was done, speaks against it.
     pub(crate) fn is_refused_by(&self, row: &RowState) -> bool {
         match self {
-            Self::Acquire(acquire) | Self::Shut(acquire) => !row.admits(!acquire.gives_way),
+            Self::Acquire(acquire) | Self::Shut(acquire) => !row.admits(acquire.gives_way),
             Self::Open(open) => open.is_refused_by(row),
             Self::Downgrade(downgrade) => downgrade.is_refused_by(row),
             Self::Share(_) => !row.is_free(),

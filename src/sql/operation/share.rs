@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Acquire, Assignments, released, until};
+use super::{Assignments, released, until};
 use crate::mutant::{self, Mutant};
 use crate::sql::FOREVER;
 use crate::sql::column::Column;
@@ -14,6 +14,7 @@ use crate::sql::outcome::{Outcome, Verdict};
 use crate::sql::reply::{ACTIVE, RowState, SHARED};
 use crate::sql::row::{FREE, HELD};
 use crate::sql::shut;
+use crate::sql::wish::{GivesWay, unwanted};
 use crate::timing::{DRAIN, GIVE_WAY, LONGEST_WISH, READERS_TURN};
 use crate::token::Token;
 
@@ -24,19 +25,19 @@ const FENCE: &str = "GREATEST(t.fence,@tag_lock_fence,{micros})+1";
 #[derive(Clone, Debug)]
 pub(crate) struct Open {
     /// It lets those go first that wait already.
-    pub(crate) gives_way: bool,
+    pub(crate) gives_way: GivesWay,
 }
 
 impl Open {
     pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
         row.number(Column::NotAfter, not_after)
-            .number(Column::GivesWay, u8::from(self.gives_way))
+            .number(Column::GivesWay, self.gives_way.seconds())
     }
 
     /// Held shared, and no writer wishes that nobody enters, or this is the readers' turn; or free, and not [freed](Close) just now for a writer.
     /// A wish, or a turn, that is further ahead than any ever is, is of a clock that has gone back since.
     pub(super) fn condition() -> String {
-        let unwanted = Acquire::unwanted();
+        let unwanted = unwanted();
         let turn = READERS_TURN.as_micros();
         let (ahead, late) = (LONGEST_WISH.as_micros(), DRAIN.as_micros());
         let (enters, opens) = if mutant::on(Mutant::WishUnheard) {
@@ -83,7 +84,7 @@ impl Open {
     }
 
     pub(super) fn is_refused_by(&self, row: &RowState) -> bool {
-        !row.admits_shared(!self.gives_way)
+        !row.admits_shared(self.gives_way)
     }
 }
 
@@ -245,7 +246,7 @@ impl Close {
 
 /// Takes the door of a lock for itself: also one that was held shared, if all shared holds have ended.
 pub(super) fn shuts() -> String {
-    let unwanted = Acquire::unwanted();
+    let unwanted = unwanted();
     format!(
         "{{micros}}<=v.not_after AND (({FREE}) AND ({unwanted}) OR t.status={SHARED} AND {})",
         shut::ended()

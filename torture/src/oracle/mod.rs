@@ -167,6 +167,13 @@ impl<'c> Context<'c> {
         self.workers.get(&worker).map_or(&[], Vec::as_slice)
     }
 
+    /// When the worker could not be served, while others may have been, in order: a server of a cluster that is away is not away for all.
+    fn disturbed(&self, worker: u32) -> Vec<(u64, u64)> {
+        let mut spans = [self.spans_of(worker), &self.everybody].concat();
+        spans.sort_unstable();
+        spans
+    }
+
     /// When the worker's process stood still, in order.
     fn stops_of(&self, worker: u32) -> impl Iterator<Item = (u64, u64)> {
         let all = self.case.unavailable.iter();

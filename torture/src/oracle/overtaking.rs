@@ -1,8 +1,8 @@
 //! Nobody starves: while a worker waits for a lock, the others have so many turns and no more.
 //!
 //! A turn is one lease, however many of its worker's tasks that passes it on to: their tokens follow each other. How long a turn is, is of
-//! no account here: a machine that is slow, or a server that is away, delays all alike. What the nemesis does to one worker does not:
-//! while that cannot be served it is not passed over.
+//! no account here: a machine that is slow delays all alike. What the nemesis does to one worker does not, nor to one server of a cluster:
+//! who cannot be served is not passed over.
 
 use super::Context;
 use super::finding::{Findings, Kind};
@@ -54,8 +54,8 @@ pub(super) fn check(history: &History<'_>, context: &Context<'_>, findings: &mut
     let turns = turns(history);
     let mut count = 0;
     for wait in history.waits() {
-        let disturbed = context.spans_of(wait.worker);
-        for span in without((wait.invoked, wait.returned), disturbed) {
+        let disturbed = context.disturbed(wait.worker);
+        for span in without((wait.invoked, wait.returned), &disturbed) {
             count += 1;
             let passed = passed_over(&turns, wait.worker, span);
             findings.passed_over(passed);

@@ -343,8 +343,7 @@ fn writers(history: &History<'_>, context: &Context<'_>, findings: &mut Findings
     for wait in history.waits() {
         count += 1;
         let own = (wait.invoked, wait.returned);
-        let mut others: Vec<_> = context.spans_of(wait.worker).to_vec();
-        others.extend(&context.everybody);
+        let mut others = context.disturbed(wait.worker);
         others.extend(&written);
         others.sort_unstable();
         for (from, to) in without(own, &others) {
@@ -379,8 +378,8 @@ fn readers(history: &History<'_>, context: &Context<'_>, findings: &mut Findings
     let turns = overtaking::turns(history);
     let mut count = 0;
     for wait in history.sharing.waits() {
-        let disturbed = context.spans_of(wait.worker);
-        for span in without((wait.invoked, wait.returned), disturbed) {
+        let disturbed = context.disturbed(wait.worker);
+        for span in without((wait.invoked, wait.returned), &disturbed) {
             count += 1;
             let passed = overtaking::begun(&turns, span);
             findings.passed_over(passed);

@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::lock::terms::Terms;
 use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
+use crate::sql::wish::GivesWay;
 use crate::timing::{ANSWER, LOOK, SLICE, WANT};
 
 /// So many slots more are wished after one look: each is a row that is written.
@@ -60,8 +61,8 @@ pub(crate) enum Action {
 pub(crate) struct Question {
     pub(crate) slot: usize,
     pub(crate) terms: Terms,
-    /// Those who have waited for the slot go first.
-    pub(crate) gives_way: bool,
+    /// Who has the slot first.
+    pub(crate) gives_way: GivesWay,
     /// The last waiter that had come when it was sent.
     pub(crate) last: u64,
 }
@@ -133,7 +134,7 @@ impl Permits {
             actions.push(Action::Ask(Question {
                 slot,
                 terms,
-                gives_way: !apart.waits,
+                gives_way: GivesWay::of(apart.waits),
                 last: self.last,
             }));
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::clock::{Moment, micros};
 use crate::lock::registry::lease::Lease;
 use crate::sql::reply::RowState;
+use crate::sql::wish::GivesWay;
 use crate::timing::{LOOK, WANT};
 
 /// What goes on about a slot.
@@ -95,7 +96,7 @@ impl Slot {
 impl Apart {
     /// A look saw its row; `None`: there was none, or nobody ever asked for it.
     pub(super) fn saw(&mut self, row: Option<&RowState>) {
-        let free = row.is_none_or(|row| row.admits(self.waits));
+        let free = row.is_none_or(|row| row.admits(GivesWay::of(self.waits)));
         self.guess = if free { Guess::Free } else { Guess::Taken };
     }
 

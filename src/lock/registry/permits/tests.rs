@@ -8,6 +8,7 @@ use crate::lock::registry::turn::Turn;
 use crate::name::Name;
 use crate::sql::reply::{ACTIVE, FREE};
 use crate::sql::row::RowKey;
+use crate::sql::wish::GivesWay;
 use crate::token::Token;
 
 type Answers = oneshot::Receiver<Result<Option<Turn>, Error>>;
@@ -104,12 +105,14 @@ impl Client {
         receiver
     }
 
-    /// The slots that it asks for now, and whether it lets others go first.
+    /// The slots that it asks for now, and whether it lets all others go first.
     fn asks(&mut self) -> Vec<(usize, bool)> {
         let actions = std::mem::take(&mut self.actions).into_iter();
         actions
             .filter_map(|action| match action {
-                Action::Ask(question) => Some((question.slot, question.gives_way)),
+                Action::Ask(question) => {
+                    Some((question.slot, question.gives_way == GivesWay::TO_ALL))
+                }
                 _ => None,
             })
             .collect()
@@ -426,7 +429,7 @@ fn a_failure_is_told_to_those_who_had_come() {
     let question = Question {
         slot: client_slot(&client.permits),
         terms: terms(),
-        gives_way: true,
+        gives_way: GivesWay::TO_ALL,
         last: 1,
     };
     let mut late = client.enters(false);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::lock::registry::lease::Lease;
 use crate::lock::terms::Terms;
+use crate::sql::wish::GivesWay;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) enum Action {
 pub(crate) struct Question {
     pub(crate) terms: Terms,
     pub(crate) asking: Asking,
+    /// Who goes first.
+    pub(crate) gives_way: GivesWay,
     /// It is for this waiter, which goes past the queue.
     pub(crate) entrant: Option<u64>,
 }

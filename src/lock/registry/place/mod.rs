@@ -146,6 +146,7 @@ impl Place {
                 actions.push(Action::Ask(Question {
                     terms: first.terms.clone(),
                     asking,
+                    gives_way: self.watch.gives_way_to(asking, now),
                     entrant: None,
                 }));
             }

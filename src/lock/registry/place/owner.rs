@@ -43,6 +43,7 @@ impl Place {
         actions.push(Action::Ask(Question {
             terms: waiter.terms.clone(),
             asking,
+            gives_way: self.watch.gives_way_to(asking, now),
             entrant: Some(waiter.id),
         }));
         self.entrants.push(Entrant { waiter, since: now });

@@ -8,10 +8,10 @@ use crate::lock::registry::pace::Pace;
 use crate::lock::registry::rotation::Rotation;
 use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
-use crate::sql::reply::give_way;
+use crate::sql::wish::{GivesWay, give_way};
 use crate::timing::{
-    ANSWER, FAR, GIVE_WAY, LONG_WAIT, LOOK_STANDING_BY, WANT, WANT_AGAIN, WANT_STANDING_BY,
-    WANT_URGENTLY,
+    ANSWER, FAR, GIVE_WAY, LONG_WAIT, LONGEST_WAIT, LOOK_STANDING_BY, WAITED_SINCE, WANT,
+    WANT_AGAIN, WANT_STANDING_BY, WANT_URGENTLY,
 };
 use crate::token::Token;
 
@@ -52,7 +52,7 @@ pub(crate) struct Watch {
     asked: u8,
     /// Since when we wait without a turn.
     waits_since: Option<Moment>,
-    /// The last row that was seen is wanted urgently, by others.
+    /// The last row that was seen is wanted urgently, by others that have waited longer.
     behind: bool,
     /// Nothing has changed for long, or had when the lock became free.
     stands_by: bool,
@@ -157,10 +157,11 @@ impl Watch {
         }
     }
 
-    /// We are far away, and have waited for long.
-    fn wants_urgently(&self, now: Moment) -> bool {
-        let long = |since| now.since(since) >= LONG_WAIT;
-        self.far.is_some() && self.waits_since.is_some_and(long)
+    /// How urgent our wish is: we are far away, and have waited for long.
+    fn urgent_wish(&self, now: Moment) -> Option<Duration> {
+        self.far?;
+        let waited = now.since(self.waits_since?);
+        (waited >= LONG_WAIT).then(|| WANT_URGENTLY + waited.min(LONGEST_WAIT))
     }
 
     /// Takes in what the row shows, and sets the time of the next look.
@@ -174,7 +175,9 @@ impl Watch {
             self.behind = if row.is_wanted_by_standby() {
                 !self.stands_by
             } else {
-                row.is_wanted_urgently() && !self.stands_by && !self.wants_urgently(now)
+                // Of several that are far away the one that has waited longest goes first.
+                let ours = self.urgent_wish(now).unwrap_or_default();
+                row.is_wanted_urgently() && !self.stands_by && from_micros(row.wanted) > ours
             };
             if moved {
                 self.fence = row.fence;
@@ -241,6 +244,17 @@ impl Watch {
         self.not_entered = Some((owner, row.fence));
     }
 
+    /// To whose wishes we give way when we ask.
+    pub(super) fn gives_way_to(&self, asking: Asking, now: Moment) -> GivesWay {
+        match asking {
+            Asking::New => GivesWay::TO_ALL,
+            Asking::Waiting | Asking::AtRow(_) if self.stands_by => GivesWay::TO_NONE,
+            Asking::Waiting | Asking::AtRow(_) => self
+                .urgent_wish(now)
+                .map_or(GivesWay::of(true), GivesWay::to_longer_than),
+        }
+    }
+
     /// Whether another process goes first, until then.
     pub(super) fn gives_way(&self) -> Option<Moment> {
         self.give_way
@@ -261,8 +275,8 @@ impl Watch {
             // It is renewed before the others take it for another one.
             let left = from_micros(row.wanted);
             (WANT_STANDING_BY, left > WANT_STANDING_BY / 2)
-        } else if self.wants_urgently(now) {
-            (WANT_URGENTLY, row.is_wanted_urgently())
+        } else if let Some(wish) = self.urgent_wish(now) {
+            (wish, from_micros(row.wanted) + WAITED_SINCE >= wish)
         } else {
             (WANT, row.wanted > 0)
         };

@@ -25,6 +25,7 @@ use crate::sql::operation::{Open, Operation, Share};
 use crate::sql::packet::Mode;
 use crate::sql::reply::RowState;
 use crate::sql::row::{Kind, RowKey};
+use crate::sql::wish::GivesWay;
 use crate::telemetry;
 use crate::timing::WANT_URGENTLY;
 use crate::token::Token;
@@ -193,7 +194,7 @@ impl Locks {
     fn asked_for_shared(
         self: &Arc<Self>,
         name: &Name,
-        (key, gives_way): (RowKey, bool),
+        (key, gives_way): (RowKey, GivesWay),
         token: Token,
         terms: Terms,
         result: Result<Taken, Error>,
@@ -219,7 +220,7 @@ impl Locks {
             Ok(Taken::Refused(rows)) => {
                 let row = |at: usize| rows.get(at).copied().flatten();
                 let door = row(0);
-                let opens = door.is_some_and(|door: RowState| door.admits_shared(!gives_way));
+                let opens = door.is_some_and(|door: RowState| door.admits_shared(gives_way));
                 // Who has that row may have a transaction open that has verified its hold.
                 let taken = row(1).is_none_or(|row| !row.is_free());
                 let other = other_slot(self.client, key.slot);
@@ -297,7 +298,8 @@ impl Locks {
                 locks.lose(&lease);
                 return;
             }
-            let admits = |row: &Option<RowState>| row.is_none_or(|row| row.admits_shared(true));
+            let admits =
+                |row: &Option<RowState>| row.is_none_or(|row| row.admits_shared(GivesWay::TO_NONE));
             if !seen.first().is_none_or(admits) {
                 let name = lease.name.clone();
                 let _ = locks.change_readers(&name, |readers, _| readers.drained(&lease));

@@ -26,6 +26,7 @@ use crate::lock::registry::lease::Lease;
 use crate::lock::registry::place::{Leaving, Queue, TurnOver, Waiter};
 use crate::lock::terms::Terms;
 use crate::sql::reply::RowState;
+use crate::sql::wish::GivesWay;
 use crate::timing::{LOOK_FOR_WRITERS, LOOK_TO_READ, WANT_AGAIN};
 
 /// The first pause between two looks; each is twice as long as the one before.
@@ -74,8 +75,8 @@ pub(crate) enum Action {
 pub(crate) struct Question {
     pub(crate) terms: Terms,
     pub(crate) slot: u32,
-    /// Those who have waited go first.
-    pub(crate) gives_way: bool,
+    /// Who goes first.
+    pub(crate) gives_way: GivesWay,
     /// It may stand in the row's own queue.
     pub(crate) patience: Arc<Patience>,
 }
@@ -133,8 +134,8 @@ impl Readers {
             return;
         }
         match self.state {
-            State::Idle => self.ask(true, now, actions),
-            State::Watching { .. } if once => self.ask(true, now, actions),
+            State::Idle => self.ask(GivesWay::TO_ALL, now, actions),
+            State::Watching { .. } if once => self.ask(GivesWay::TO_ALL, now, actions),
             // A transaction holds the lock, and the question waits for that.
             State::Asking { .. } if once && self.patience.hurry() => {
                 self.queue.refuse_behind(0, |waiter| waiter.id == id);
@@ -160,7 +161,7 @@ impl Readers {
     }
 
     /// Asks for the first that waits.
-    fn ask(&mut self, gives_way: bool, now: Moment, actions: &mut Vec<Action>) {
+    fn ask(&mut self, gives_way: GivesWay, now: Moment, actions: &mut Vec<Action>) {
         let Some(first) = self.queue.nth(0) else {
             self.give_up(actions);
             return;
@@ -207,7 +208,7 @@ impl Readers {
             open,
         };
         self.holds.push(hold);
-        self.ask(false, now, actions);
+        self.ask(GivesWay::TO_NONE, now, actions);
     }
 
     /// A task of this process has a hold for which nobody waited.
@@ -223,7 +224,7 @@ impl Readers {
     /// The row of the slot is somebody else's: one from elsewhere is tried.
     pub(crate) fn slot_is_taken(&mut self, base: u32, now: Moment, actions: &mut Vec<Action>) {
         self.base = base;
-        self.ask(false, now, actions);
+        self.ask(GivesWay::TO_NONE, now, actions);
     }
 
     /// The server refused: a writer holds the lock, or wishes to, or a transaction has the row (`None`).
@@ -272,8 +273,8 @@ impl Readers {
         let State::Watching { pause, .. } = self.state else {
             return;
         };
-        if row.is_none_or(|row| row.admits_shared(true)) {
-            self.ask(false, now, actions);
+        if row.is_none_or(|row| row.admits_shared(GivesWay::TO_NONE)) {
+            self.ask(GivesWay::TO_NONE, now, actions);
         } else {
             self.watch(pause, row, now, actions);
         }

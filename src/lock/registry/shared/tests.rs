@@ -10,6 +10,7 @@ use crate::lock::registry::turn::Turn;
 use crate::name::Name;
 use crate::sql::reply::{ACTIVE, FREE, SHARED};
 use crate::sql::row::RowKey;
+use crate::sql::wish::GivesWay;
 use crate::token::Token;
 
 type Answer = oneshot::Receiver<Result<Option<Turn>, Error>>;
@@ -288,7 +289,7 @@ fn what_lies_far_ahead_is_not_believed() {
             previous: at + previous,
             ..door
         };
-        row.admits_shared(true)
+        row.admits_shared(GivesWay::TO_NONE)
     };
     let long_ago = -10_000_000;
     assert!(admits(0, long_ago));

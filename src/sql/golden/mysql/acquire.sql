@@ -8,7 +8,7 @@ PREPARE tag_lock_1 FROM '
 SELECT IF(ROW_COUNT()>0,?,0),
     UTC_TIMESTAMP(6),
     TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
-    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=? AND ((t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) AND (?=0 OR t.wanted_until<=UTC_TIMESTAMP(6) OR t.deadline<=TIMESTAMPADD(MICROSECOND,IF(t.wanted_until>TIMESTAMPADD(SECOND,120,UTC_TIMESTAMP(6)),-1500000,-150000),UTC_TIMESTAMP(6)))),?,NULL)),''),
+    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=? AND ((t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) AND (t.wanted_until<=TIMESTAMPADD(SECOND,?,UTC_TIMESTAMP(6)) OR t.deadline<=TIMESTAMPADD(MICROSECOND,IF(t.wanted_until>TIMESTAMPADD(SECOND,120,UTC_TIMESTAMP(6)),-1500000,IF(t.wanted_until>TIMESTAMPADD(SECOND,20,UTC_TIMESTAMP(6)),-400000,-150000)),UTC_TIMESTAMP(6)))),?,NULL)),''),
     CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=UNHEX(?),t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
   INTO @tag_lock_decided,
     @tag_lock_now,
@@ -46,10 +46,10 @@ SET @tag_lock_changed=NULL,
     @tag_lock_1=42,
     @tag_lock_2=:mark,
     @tag_lock_3=1790000005000000,
-    @tag_lock_4=1,
-    @tag_lock_5=0,
-    @tag_lock_6='6e45386daeb0b86da1ac4c609001d1e9',
-    @tag_lock_7=_utf8mb4 x'6a6f62',
+    @tag_lock_4=0,
+    @tag_lock_5='6e45386daeb0b86da1ac4c609001d1e9',
+    @tag_lock_6=_utf8mb4 x'6a6f62',
+    @tag_lock_7=1,
     @tag_lock_8=65536,
     @tag_lock_9=_utf8mb4 x'6e696768746c79',
     @tag_lock_10=_utf8mb4 x'7765622d312f34373131',
@@ -63,23 +63,23 @@ EXECUTE tag_lock_1
   USING @tag_lock_2,
     @tag_lock_3,
     @tag_lock_4,
-    @tag_lock_5,
+    @tag_lock_4,
+    @tag_lock_4,
     @tag_lock_5,
     @tag_lock_6,
-    @tag_lock_7,
-    @tag_lock_4;
+    @tag_lock_7;
 
 EXECUTE tag_lock_2
-  USING @tag_lock_7,
+  USING @tag_lock_6,
+    @tag_lock_7,
+    @tag_lock_7,
     @tag_lock_4,
-    @tag_lock_4,
-    @tag_lock_5,
     @tag_lock_8,
     @tag_lock_9,
     @tag_lock_10,
     @tag_lock_11,
-    @tag_lock_5,
-    @tag_lock_6;
+    @tag_lock_4,
+    @tag_lock_5;
 
 SET completion_type=IF(@tag_lock_decided=:mark AND ROW_COUNT()=2*(@tag_lock_granted<>''),'NO_CHAIN','undone');
 

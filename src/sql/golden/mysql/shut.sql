@@ -42,7 +42,7 @@ PREPARE tag_lock_4 FROM '
 SELECT ?,
     UTC_TIMESTAMP(6),
     TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),
-    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=? AND ((t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) AND (?=0 OR t.wanted_until<=UTC_TIMESTAMP(6) OR t.deadline<=TIMESTAMPADD(MICROSECOND,IF(t.wanted_until>TIMESTAMPADD(SECOND,120,UTC_TIMESTAMP(6)),-1500000,-150000),UTC_TIMESTAMP(6))) OR t.status=3 AND @tag_lock_door=1 AND @tag_lock_had=@tag_lock_shared AND @tag_lock_running=0),?,NULL)),''),
+    COALESCE(MAX(IF(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6))<=? AND ((t.status=0 OR t.deadline<=UTC_TIMESTAMP(6)) AND (t.wanted_until<=TIMESTAMPADD(SECOND,?,UTC_TIMESTAMP(6)) OR t.deadline<=TIMESTAMPADD(MICROSECOND,IF(t.wanted_until>TIMESTAMPADD(SECOND,120,UTC_TIMESTAMP(6)),-1500000,IF(t.wanted_until>TIMESTAMPADD(SECOND,20,UTC_TIMESTAMP(6)),-400000,-150000)),UTC_TIMESTAMP(6))) OR t.status=3 AND @tag_lock_door=1 AND @tag_lock_had=@tag_lock_shared AND @tag_lock_running=0),?,NULL)),''),
     CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';',COALESCE(MAX(CONCAT_WS(' ',?,t.status,t.holder=UNHEX(?),t.fence,TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.deadline),t.previous,t.count,IF(t.wanted_until>UTC_TIMESTAMP(6),TIMESTAMPDIFF(MICROSECOND,UTC_TIMESTAMP(6),t.wanted_until),0))),''))
   INTO @tag_lock_decided,
     @tag_lock_now,
@@ -96,9 +96,9 @@ SET @tag_lock_changed=NULL,
     @tag_lock_2=:mark,
     @tag_lock_3=_utf8mb4 x'6a6f62',
     @tag_lock_4=1790000005000000,
-    @tag_lock_5=1,
-    @tag_lock_6=0,
-    @tag_lock_7='6e45386daeb0b86da1ac4c609001d1e9',
+    @tag_lock_5=0,
+    @tag_lock_6='6e45386daeb0b86da1ac4c609001d1e9',
+    @tag_lock_7=1,
     @tag_lock_8=65536,
     @tag_lock_9=_utf8mb4 x'6e696768746c79',
     @tag_lock_10=_utf8mb4 x'7765622d312f34373131',
@@ -124,23 +124,23 @@ EXECUTE tag_lock_4
   USING @tag_lock_2,
     @tag_lock_4,
     @tag_lock_5,
+    @tag_lock_5,
+    @tag_lock_5,
     @tag_lock_6,
-    @tag_lock_6,
-    @tag_lock_7,
     @tag_lock_3,
-    @tag_lock_5;
+    @tag_lock_7;
 
 EXECUTE tag_lock_5
   USING @tag_lock_3,
+    @tag_lock_7,
+    @tag_lock_7,
     @tag_lock_5,
-    @tag_lock_5,
-    @tag_lock_6,
     @tag_lock_8,
     @tag_lock_9,
     @tag_lock_10,
     @tag_lock_11,
-    @tag_lock_6,
-    @tag_lock_7;
+    @tag_lock_5,
+    @tag_lock_6;
 
 SET @tag_lock_changed=ROW_COUNT();
 

@@ -1,7 +1,9 @@
 //! Locks that are held shared: a correct history passes, and each kind of damage is found.
 
+use std::slice;
+
 use super::{Kinds, PASSED_OVER, SLACK, record};
-use crate::history::{Committed, Event, FinalState, Log, Outcome, Record};
+use crate::history::{Committed, Event, FinalState, Log, Outcome, Record, Unavailable};
 use crate::oracle::shared::BESIDE_A_WRITER;
 use crate::oracle::{Case, Kind, Rules, judge};
 
@@ -227,7 +229,7 @@ fn a_writer_that_readers_keep_out_is_found() {
 /// `n` turns of another worker, one after the other, while a task waits to read.
 #[test]
 fn a_reader_that_writers_keep_out_is_found() {
-    let kinds_with = |n: u64| {
+    let kinds_with = |n: u64, unavailable: &[Unavailable]| {
         let turns: Vec<Record> = (1..=n)
             .flat_map(|turn| writes((turn * 10, turn * 10 + 1), turn * 10, turn * 10 + 5))
             .collect();
@@ -246,7 +248,7 @@ fn a_reader_that_writers_keep_out_is_found() {
         let verdict = judge(&Case {
             logs: &[log(1, turns), log(2, reader)],
             last: &FinalState::default(),
-            unavailable: &[],
+            unavailable,
             rules: Rules {
                 passed_over: Some(PASSED_OVER),
                 ..Rules::default()
@@ -254,8 +256,18 @@ fn a_reader_that_writers_keep_out_is_found() {
         });
         verdict.violations.into_keys().collect::<Vec<_>>()
     };
-    assert_eq!(kinds_with(PASSED_OVER), []);
-    assert_eq!(kinds_with(PASSED_OVER + 1), [Kind::Overtaken]);
+    assert_eq!(kinds_with(PASSED_OVER, &[]), []);
+    assert_eq!(kinds_with(PASSED_OVER + 1, &[]), [Kind::Overtaken]);
+    // Meanwhile one server of a cluster was away.
+    let away = Unavailable {
+        worker: None,
+        stopped: false,
+        from: 20,
+        to: 40,
+    };
+    assert_eq!(kinds_with(PASSED_OVER + 1, slice::from_ref(&away)), []);
+    let again = 2 * PASSED_OVER;
+    assert_eq!(kinds_with(again, &[away]), [Kind::Overtaken]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Those who are far away, and those who have waited for long.
 
 use super::*;
+use crate::sql::wish::GivesWay;
 
 /// What a look tells is over when an acquire comes there.
 #[test]
@@ -33,7 +34,8 @@ fn who_is_far_away_and_has_waited_for_long_goes_before_those_nearby() {
     let waiting = far.wait(None);
     far.refused(&held(7, 0));
     assert!(!far.place.is_due(GIVE_WAY, far.now, &mut far.actions));
-    for (after, wait) in [(WANT_AGAIN, WANT), (LONG_WAIT, WANT_URGENTLY)] {
+    let long = WANT_URGENTLY + LONG_WAIT + WANT_AGAIN;
+    for (after, wait) in [(WANT_AGAIN, WANT), (LONG_WAIT, long)] {
         far.now = far.now.after(after);
         far.actions.clear();
         far.refused(&held(8, 0));
@@ -54,10 +56,53 @@ fn who_is_far_away_and_has_waited_for_long_goes_before_those_nearby() {
     near.asked();
     near.looked(&row(Duration::from_millis(1)));
     assert_eq!(near.asked(), [], "it lets the other one go first");
-    near.now = near.now.after(GIVE_WAY);
-    near.looked(&row(GIVE_WAY));
+    near.now = near.now.after(GIVE_WAY_TO_FAR);
+    near.looked(&row(GIVE_WAY_TO_FAR));
     assert_eq!(near.asked(), [(None, None)], "it did not come");
     drop((waiting, beside));
+}
+
+/// Of two that are far away and have waited for long, the one that has waited longer is not overtaken by the other again and again.
+#[test]
+fn of_those_who_are_far_away_the_one_who_has_waited_longest_goes_first() {
+    let waits = |waited: Duration, known: Duration| {
+        let mut far = Scene::new();
+        let waiting = far.wait(None);
+        far.refused(&held(7, 0));
+        assert!(!far.place.is_due(GIVE_WAY, far.now, &mut far.actions));
+        far.now = far.now.after(waited);
+        far.actions.clear();
+        far.refused(&RowState {
+            wanted: micros(known),
+            ..held(8, 0)
+        });
+        let wish = match far.actions[..] {
+            [.., Action::Want(wish, _)] => Some(wish),
+            _ => None,
+        };
+        far.actions.clear();
+        far.place.is_due(GIVE_WAY, far.now, &mut far.actions);
+        let asks = match &far.actions[..] {
+            [Action::Ask(question)] => Some(question.gives_way),
+            _ => None,
+        };
+        drop(waiting);
+        (wish, asks)
+    };
+    let (short, long) = (LONG_WAIT, 3 * LONG_WAIT);
+    // The others know of a short wait: it is told how long this one is.
+    let wish = WANT_URGENTLY + long;
+    let asks = Some(GivesWay::to_longer_than(wish));
+    assert_eq!(waits(long, WANT_URGENTLY + short), (Some(wish), asks));
+    assert_eq!(waits(long, wish - WAITED_SINCE), (None, asks));
+    // They know of a longer one than this.
+    assert_eq!(waits(short, wish - WAITED_SINCE), (None, None));
+    // Who has not waited for long gives way to anybody who has.
+    let (_, asks) = waits(LONG_WAIT / 2, WANT);
+    assert_eq!(asks, Some(GivesWay::to_longer_than(URGENT)));
+    // However long somebody waits, he does not seem to stand by.
+    let (longest, _) = waits(2 * LONGEST_WAIT, WANT_URGENTLY);
+    assert_eq!(longest, Some(WANT_URGENTLY + LONGEST_WAIT));
 }
 
 /// Who has waited for long for a lock that stays as it is looks seldom, once all know; and goes first when it is free.
