@@ -68,7 +68,7 @@ mutants! {
     LevelForgotten = "level-forgotten",
     /// Whoever has had the lock asks for it again at once, and is granted it though others wait, who look from time to time.
     NobodyGivesWay = "nobody-gives-way",
-    /// Whoever comes asks for the lock at once, whether or not others wait, and who is gone is let go first for ever.
+    /// Whoever comes asks for the lock at once and takes it, whether or not others wait, and for however long; and who is gone is let go first for ever.
     NewcomersOvertake = "newcomers-overtake",
     /// Whoever is far away looks as often as one nearby, and asks when it has seen that the lock is free.
     DistanceUnheeded = "distance-unheeded",

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{ConnectOptions, Connection};
 use tag_lock::{AtClose, Error, LockClient};
+use tokio::sync::Mutex;
 
 use crate::bank::run;
 use crate::faults::Failure;
@@ -18,6 +19,8 @@ const HELD_UP: Duration = Duration::from_millis(400);
 const AT_ONCE: Duration = Duration::from_millis(900);
 /// By then a guard that was dropped has given its lease back, or hardly.
 const SOON: Duration = Duration::from_millis(20);
+/// Who asks so much later has asked later.
+const APART: Duration = Duration::from_millis(100);
 /// How long a transaction keeps its row: longer than every time limit of a row's lock.
 const KEPT: Duration = Duration::from_secs(3);
 /// How long a canary may take.
@@ -45,7 +48,13 @@ pub async fn send(options: &MySqlConnectOptions) -> Option<String> {
     if let Some(finding) = heard("verification", verification(options)).await {
         return Some(finding);
     }
-    heard("idle", idle(options)).await
+    if let Some(finding) = heard("idle", idle(options)).await {
+        return Some(finding);
+    }
+    if let Some(finding) = heard("level", level(options)).await {
+        return Some(finding);
+    }
+    heard("order", order(options)).await
 }
 
 async fn heard(
@@ -219,6 +228,62 @@ async fn verification(options: &MySqlConnectOptions) -> Result<Option<String>, F
             "a holder verified a lock that another one held".to_owned(),
         )),
     }
+}
+
+/// An owner holds its lock until its first level ends, although a later one of another client has ended.
+async fn level(options: &MySqlConnectOptions) -> Result<Option<String>, Failure> {
+    let (first, second) = (client(options).await?, client(options).await?);
+    let enter = |client: &LockClient| client.lock("canary-level").owner("canary").acquire();
+    let outer = enter(&first).await?;
+    enter(&second).await?.release().await?;
+    let other = second.lock("canary-level").try_acquire().await?;
+    let finding = match other {
+        Some(_) => Some("an owner's lock was granted while its first level lasted".to_owned()),
+        None => {
+            outer.release().await?;
+            None
+        }
+    };
+    for client in [first, second] {
+        client.close(AtClose::Release).await;
+    }
+    Ok(finding)
+}
+
+/// Owners of one client have a lock in the order in which they asked for it.
+async fn order(options: &MySqlConnectOptions) -> Result<Option<String>, Failure> {
+    let mut served = Vec::new();
+    for _ in 0..ATTEMPTS {
+        served = served_owners(options).await?;
+        if served.is_sorted() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(format!(
+        "owners that asked one after the other had the lock in the order {served:?}"
+    )))
+}
+
+/// Who had the lock, by the order in which they asked while it was held.
+async fn served_owners(options: &MySqlConnectOptions) -> Result<Vec<u32>, Failure> {
+    let client = client(options).await?;
+    let held = client.lock("canary-order").acquire().await?;
+    let served = Mutex::new(Vec::new());
+    let owner = async |place: u32| {
+        tokio::time::sleep(APART * place).await;
+        let lock = client.lock("canary-order").owner(place.to_string());
+        let guard = lock.acquire().await?;
+        served.lock().await.push(place);
+        guard.release().await?;
+        Ok::<(), Failure>(())
+    };
+    let free = async {
+        tokio::time::sleep(APART * 4).await;
+        Ok(held.release().await?)
+    };
+    tokio::try_join!(owner(0), owner(1), owner(2), free)?;
+    client.close(AtClose::Release).await;
+    Ok(served.into_inner())
 }
 
 /// A lease that a transaction has used does not idle: nobody is granted the lock while that transaction is open.

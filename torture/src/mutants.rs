@@ -11,7 +11,7 @@ use crate::report::Report;
 /// How long one round of load lasts, in seconds: what is broken is mostly found in the first.
 const ROUND: u64 = 12;
 /// The same where somebody has to wait for long.
-const LONG_ROUND: u64 = 45;
+const LONG_ROUND: u64 = 60;
 
 /// How much longer than its load a run may take: workers end, the history is judged.
 const JUDGING: Duration = Duration::from_secs(100);

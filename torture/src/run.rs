@@ -348,7 +348,7 @@ fn patience(servers: &Servers, is_quiet: bool) -> Duration {
 /// Who is far away waits for a second before it wishes urgently, and those nearby have some sixty turns in that time.
 fn rounds(workload: Workload, is_quiet: bool) -> u64 {
     match (workload, is_quiet) {
-        (Workload::Crowd, true) => 40,
+        (Workload::Crowd, true) => 30,
         (_, true) => 10,
         (Workload::Crowd, false) => 60,
         (_, false) => 30,

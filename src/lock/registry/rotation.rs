@@ -64,9 +64,14 @@ impl Rotation {
 
     /// Others waited already when we came; who, nobody says.
     pub(crate) fn came_later(&mut self) {
-        if self.own.is_none() && !mutant::on(Mutant::NewcomersOvertake) {
+        if self.is_newcomer() && !mutant::on(Mutant::NewcomersOvertake) {
             self.newcomers = NEWCOMERS;
         }
+    }
+
+    /// We have had no turn.
+    pub(crate) fn is_newcomer(&self) -> bool {
+        self.own.is_none()
     }
 
     /// Our own turn begins.

@@ -246,6 +246,9 @@ impl Watch {
 
     /// To whose wishes we give way when we ask.
     pub(super) fn gives_way_to(&self, asking: Asking, now: Moment) -> GivesWay {
+        if mutant::on(Mutant::NewcomersOvertake) && self.rotation.is_newcomer() {
+            return GivesWay::TO_NONE;
+        }
         match asking {
             Asking::New => GivesWay::TO_ALL,
             Asking::Waiting | Asking::AtRow(_) if self.stands_by => GivesWay::TO_NONE,
