@@ -8,7 +8,7 @@ use crate::scenarios::Cell;
 const COLUMNS: [(&str, usize); 11] = [
     ("", 24),
     ("a second", 11),
-    ("spread", 19),
+    ("spread", 22),
     ("p50", 9),
     ("p99", 9),
     ("worst", 9),

@@ -173,6 +173,15 @@ impl Fleet {
         Ok(())
     }
 
+    /// Lets all workers end that run now.
+    pub fn dismiss(&self) {
+        for slot in &self.slots {
+            if let Some(running) = locked(&slot.running).as_mut() {
+                drop(running.child.stdin.take());
+            }
+        }
+    }
+
     /// Lets all workers end, and waits for them; those that do not are killed, and are findings.
     pub async fn finish(&self, patience: Duration) {
         let ends = self.slots.iter().map(|slot| async move {

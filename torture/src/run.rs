@@ -133,6 +133,10 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         options.workers
     );
     rig.ending.send_replace(true);
+    if rig.servers.nodes.len() > 1 {
+        // What they go on to write, a node that comes back would have to catch up with.
+        rig.fleet.dismiss();
+    }
     // Also when the load failed: the server may not be ours alone.
     let unmended = nemesis.finish().await;
     mend(&rig).await;
