@@ -173,7 +173,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Lets all workers end that run now.
+    /// Tells all workers to end that run now; whoever replaces one that is killed goes on until [`finish`](Self::finish).
     pub fn dismiss(&self) {
         for slot in &self.slots {
             if let Some(running) = locked(&slot.running).as_mut() {
