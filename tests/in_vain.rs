@@ -11,8 +11,9 @@ mod support;
 use std::time::{Duration, Instant};
 
 use sqlx::Row;
-use support::{TestDatabase, eventually};
-use tag_lock::{Error, LockClient};
+use support::proxy::{Fault, Gate, Hold, Proxy, once};
+use support::{TestDatabase, eventually, is_batch};
+use tag_lock::{AtClose, Error, LockClient};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -70,6 +71,48 @@ async fn a_wait_in_vain_names_the_holder() {
     })
     .await;
     drop(b.lock("job").try_acquire().await.unwrap().unwrap());
+    database.remove().await;
+}
+
+/// A question is answered too late for its wait, so that the grant goes back. Nobody else had the lock: the error does not say that somebody was in
+/// the way, least of all the client itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_comes_too_late_was_in_nobodys_way() {
+    let database = TestDatabase::new().await;
+    for what in ["a lock", "an owner's", "a shared hold", "a permit"] {
+        let proxy = Proxy::before(&database.url).await.unwrap();
+        let client = LockClient::connect(&proxy.url(&database.url))
+            .await
+            .unwrap();
+        let request = client.lock("job");
+        let seats = client.semaphore("seats", 1);
+        let take = async |wait: Duration| match what {
+            "a lock" => request.clone().wait(wait).acquire().await?.release().await,
+            "an owner's" => {
+                let request = request.clone().owner("o").wait(wait);
+                request.acquire().await?.release().await
+            }
+            "a shared hold" => {
+                let request = request.clone().shared().wait(wait);
+                request.acquire().await?.release().await
+            }
+            _ => seats.clone().wait(wait).acquire().await?.release().await,
+        };
+        // Its row exists.
+        take(HOUR).await.unwrap();
+        let gate = Gate::new();
+        let late = Fault::HoldReply(Hold::Until(gate.clone()));
+        proxy.on_command(once(is_batch, late));
+        let error = take(Duration::from_millis(1)).await.unwrap_err();
+        assert!(
+            matches!(error, Error::Unreachable { .. }),
+            "{what}: {error:?}"
+        );
+        gate.open();
+        // It has gone back.
+        take(HOUR).await.unwrap();
+        client.close(AtClose::Release).await;
+    }
     database.remove().await;
 }
 

@@ -467,3 +467,102 @@ async fn turns_in_memory_give_way() {
     tasks.shutdown().await;
     database.remove().await;
 }
+
+/// What stands in the row of the lock `w`: for how many seconds still somebody wants it, and for how long it has been free.
+async fn wanted_and_free_for(connection: &mut MySqlConnection) -> (i64, i64) {
+    let seconds = |value: &str| {
+        format!(
+            "SELECT TIMESTAMPDIFF(SECOND,{value}) FROM t_tag_lock WHERE lock_name='w' AND kind=1"
+        )
+    };
+    let wanted = number(connection, &seconds("UTC_TIMESTAMP(6),wanted_until")).await;
+    (
+        wanted,
+        number(connection, &seconds("deadline,UTC_TIMESTAMP(6)")).await,
+    )
+}
+
+/// A transaction's turn is one like any other: who waits has that for his answer, and then others leave the lock alone again for a moment. But
+/// if somebody has said after the transaction's look that he waits urgently, and others leave it to him at present, they go on to.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_is_answered_by_a_transaction_as_by_a_lease() {
+    const HOUR: i64 = 3_600;
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let mut observer = database.connection().await;
+    let update = |command: &support::proxy::Command| command.contains_word("UPDATE");
+    // For how long it is wanted, how long ago it was released, in seconds; whether the wish stays.
+    let cases = [
+        (10, HOUR, false),
+        (10, -HOUR, false),
+        (70, HOUR, false),
+        (70, -HOUR, true),
+        (300, -HOUR, true),
+    ];
+    for (wish, free_for, stays) in cases {
+        for waits in [true, false] {
+            let what = format!("{wish} s, {free_for} s, {waits}");
+            drop(client.lock("w").acquire().await.expect("acquires"));
+            eventually("it is free", || is_free(&client, "w")).await;
+            let proxy = Proxy::before(&database.url).await.expect("a proxy");
+            let mut connection = support::connect(&proxy.url(&database.url)).await;
+            begin(&mut connection, "READ COMMITTED").await;
+            let gate = Gate::new();
+            proxy.on_command(once(update, Fault::HoldCommand(Hold::Until(gate.clone()))));
+            let same = client.clone();
+            let locking = tokio::spawn(async move {
+                if waits {
+                    same.lock_in(&mut connection, "w").await.expect("locks");
+                } else {
+                    let lock = same.try_lock_in(&mut connection, "w").await;
+                    lock.expect("an answer").expect("locks");
+                }
+                run(&mut connection, "COMMIT").await;
+            });
+            // It has looked.
+            gate.reached().await;
+            let sql = format!(
+                "UPDATE t_tag_lock SET wanted_until=UTC_TIMESTAMP(6)+INTERVAL {wish} SECOND,\
+                 deadline=UTC_TIMESTAMP(6)-INTERVAL {free_for} SECOND WHERE lock_name='w' AND kind=1"
+            );
+            run(&mut observer, &sql).await;
+            gate.open();
+            locking.await.expect("a task");
+            let (wanted, free) = wanted_and_free_for(&mut observer).await;
+            assert_eq!(wanted > 0, stays, "{what}: wanted for {wanted} s");
+            assert!(free < HOUR, "{what}: free for {free} s");
+            let sql = "UPDATE t_tag_lock SET wanted_until='1970-01-01',deadline='1970-01-02' WHERE lock_name='w'";
+            run(&mut observer, sql).await;
+        }
+    }
+    database.remove().await;
+}
+
+/// A lease that its holder has not given back ends by its deadline, and that stays as it is when a transaction takes the lock.
+#[tokio::test]
+async fn the_deadline_of_a_dead_lease_stays() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let mut connection = database.connection().await;
+    let ttl = Duration::from_millis(100);
+    let lease = client.lock("w").ttl(ttl).auto_renew(false);
+    std::mem::forget(lease.acquire().await.expect("acquires"));
+    run(
+        &mut connection,
+        "UPDATE t_tag_lock SET deadline=UTC_TIMESTAMP(6)-INTERVAL 1 HOUR WHERE lock_name='w'",
+    )
+    .await;
+    for waits in [true, false] {
+        begin(&mut connection, "READ COMMITTED").await;
+        if waits {
+            take(&client, &mut connection, "w").await;
+        } else {
+            let lock = client.try_lock_in(&mut connection, "w").await;
+            lock.expect("an answer").expect("locks");
+        }
+        run(&mut connection, "COMMIT").await;
+        let (_, free) = wanted_and_free_for(&mut connection).await;
+        assert!(free >= 3_600, "free for {free} s");
+    }
+    database.remove().await;
+}

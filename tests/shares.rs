@@ -253,9 +253,25 @@ async fn everybody_has_a_share_whatever_else_there_is() {
             unfair.push(kind);
         }
     }
+    if !unfair.is_empty() {
+        println!("{}", told(&contest.turns.lock().unwrap()));
+    }
     assert!(unfair.is_empty(), "{unfair:?}");
     let mut connection = database.connection().await;
     run(&mut connection, &format!("DROP DATABASE {}", database.name)).await;
+}
+
+/// All turns in their order: when they were granted, whose, and how long he had waited, in milliseconds.
+fn told(turns: &[Turn]) -> String {
+    let kinds = everybody();
+    let began = turns.first().map(|turn| turn.asked);
+    let line = |turn: &Turn| {
+        let at = began.map_or(Duration::ZERO, |began| turn.granted - began);
+        let waited = turn.granted - turn.asked;
+        let (who, kind) = (turn.who, kinds[turn.who]);
+        format!("{} {kind:?}-{who} {}", at.as_millis(), waited.as_millis())
+    };
+    turns.iter().map(line).collect::<Vec<_>>().join("; ")
 }
 
 /// By who waited: how many turns all the others who wait had meanwhile, each of them, at the most.

@@ -27,6 +27,7 @@ use crate::name::{MAX_CHARS, Name};
 use crate::purge::Purger;
 use crate::sql::inspect as query;
 use crate::sql::operation::{ForceRelease, Operation};
+use crate::sql::reply::RowState;
 use crate::sql::row::{Kind, RowKey};
 use crate::telemetry;
 use crate::timing::ANSWER;
@@ -214,6 +215,12 @@ impl Inner {
         let start = Moment::now();
         let waiting = metric::Waiting::begin();
         let span = telemetry::acquire(name);
+        let me = Seeker {
+            client: terms
+                .owner
+                .map_or(self.locks.client(), |owner| owner.client()),
+            shares: false,
+        };
         let entered = span.in_scope(|| self.locks.enter(name, terms, wait, start));
         async move {
             let entered = entered?;
@@ -231,7 +238,7 @@ impl Inner {
                 }
             };
             waiting.end();
-            self.acquired(name, acquired, wait, start).await
+            self.acquired(name, acquired, (wait, me), start).await
         }
     }
 
@@ -240,7 +247,7 @@ impl Inner {
         &self,
         name: &Name,
         acquired: Result<Turn, InVain>,
-        wait: Wait,
+        (wait, me): (Wait, Seeker),
         start: Moment,
     ) -> Result<Option<LockGuard>, Error> {
         match acquired {
@@ -253,7 +260,9 @@ impl Inner {
                 telemetry::refused(name, start);
                 match wait {
                     Wait::Not => Ok(None),
-                    Wait::For(_) | Wait::Forever => Err(Box::pin(self.timed_out(name, why)).await),
+                    Wait::For(_) | Wait::Forever => {
+                        Err(Box::pin(self.in_vain(name, why, me)).await)
+                    }
                 }
             }
         }
@@ -280,7 +289,11 @@ impl Inner {
             }
         };
         waiting.end();
-        self.acquired(&name, acquired, wait, start).await
+        let me = Seeker {
+            client: self.locks.client(),
+            shares: true,
+        };
+        self.acquired(&name, acquired, (wait, me), start).await
     }
 
     /// Gives back what idles in this very client: it is nobody's. What is left of the wait then.
@@ -305,8 +318,25 @@ impl Inner {
         LockGuard::new(Arc::clone(&self.in_use), turn)
     }
 
-    /// The error of a wait in vain: who is in the way is worth a look. If there was no news of the lock before, it is an error that
-    /// there is none now.
+    /// The error of a wait in vain.
+    async fn in_vain(&self, name: &Name, why: InVain, me: Seeker) -> Error {
+        if why != InVain::NoAnswer {
+            return self.timed_out(name, why).await;
+        }
+        let look = async {
+            match self.locks.look_at_lock(name).await {
+                Ok(Some(row)) if me.is_kept_out(&row) => self.timed_out(name, InVain::Held).await,
+                // Nobody was seen to hold it.
+                Ok(_) => Error::no_answer(),
+                Err(error) => error,
+            }
+        };
+        let told = tokio::time::timeout(LOOK, look).await;
+        told.unwrap_or_else(|_| Error::no_answer())
+    }
+
+    /// The error of a wait for a lock that others had, or of which there was no news: who is in the way is worth a look. If there was no
+    /// news of the lock before, it is an error that there is none now.
     pub(crate) async fn timed_out(&self, name: &Name, why: InVain) -> Error {
         let key = RowKey::lock(name.clone());
         let look = tokio::time::timeout(LOOK, self.inspect(&key)).await;
@@ -317,14 +347,32 @@ impl Inner {
             (Err(_), _) => return Error::no_answer(),
         };
         let info = info.filter(|info| info.state != LockState::Free);
-        if info.is_none() && why == InVain::NoAnswer {
-            // Nobody was seen to hold it.
-            return Error::no_answer();
-        }
         Error::Timeout {
             name: name.to_string(),
             holder: info.as_ref().map(LockInfo::holder),
             remaining: info.map(|info| info.remaining),
         }
+    }
+}
+
+/// Whose question had no answer in time.
+#[derive(Clone, Copy)]
+pub(crate) struct Seeker {
+    /// The client that its tokens are of.
+    pub(crate) client: u32,
+    /// It would have shared the lock.
+    pub(crate) shares: bool,
+}
+
+impl Seeker {
+    /// Whether somebody else holds the row. What is the seeker's own is what its question was granted since, and goes back: that
+    /// was in nobody's way.
+    pub(crate) fn is_kept_out(self, row: &RowState) -> bool {
+        let by_others = if row.is_shared() {
+            !self.shares
+        } else {
+            row.client != self.client
+        };
+        !row.is_free() && by_others
     }
 }

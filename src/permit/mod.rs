@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 pub use self::guard::Permit;
 pub use self::many::Permits;
-use crate::client::inner::Inner;
+use crate::client::inner::{Inner, Seeker};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::inspect::{LockInfo, LockState};
@@ -254,7 +254,9 @@ impl Semaphore {
                 telemetry::refused(&semaphore.name, start);
                 match wait {
                     Wait::Not => Ok(None),
-                    Wait::For(_) | Wait::Forever => Err(Box::pin(self.timed_out(why)).await),
+                    Wait::For(_) | Wait::Forever => {
+                        Err(Box::pin(self.in_vain(&semaphore, why)).await)
+                    }
                 }
             }
         }
@@ -284,7 +286,33 @@ impl Semaphore {
         }))
     }
 
-    /// The error of a wait in vain: whoever's lease has the least left is worth a look.
+    /// The error of a wait in vain.
+    async fn in_vain(&self, semaphore: &semaphore::Semaphore, why: InVain) -> Error {
+        if why != InVain::NoAnswer {
+            return self.timed_out(why).await;
+        }
+        let me = Seeker {
+            client: self.client.locks.client(),
+            shares: false,
+        };
+        let look = async {
+            let slots = match self.client.engine.look(semaphore.slots.clone()).await {
+                Ok(slots) => slots,
+                Err(error) => return error,
+            };
+            let kept_out = |slot: &Option<_>| slot.as_ref().is_some_and(|row| me.is_kept_out(row));
+            if slots.iter().all(kept_out) {
+                self.timed_out(InVain::Held).await
+            } else {
+                // Not all were seen to be taken.
+                Error::no_answer()
+            }
+        };
+        let told = tokio::time::timeout(LOOK, look).await;
+        told.unwrap_or_else(|_| Error::no_answer())
+    }
+
+    /// The error of a wait for permits that others had, or of which there was no news: whoever's lease has the least left is worth a look.
     async fn timed_out(&self, why: InVain) -> Error {
         let look = tokio::time::timeout(LOOK, self.list()).await;
         let info = match (look, why) {
@@ -293,9 +321,6 @@ impl Semaphore {
             (Ok(Err(error)), _) => return error,
             (Err(_), _) => return Error::no_answer(),
         };
-        if info.is_none() && why == InVain::NoAnswer {
-            return Error::no_answer();
-        }
         Error::Timeout {
             name: self.name.to_string(),
             holder: info.as_ref().map(LockInfo::holder),

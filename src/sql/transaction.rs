@@ -12,8 +12,9 @@
 use super::dialect::Dialect;
 use super::reply::DONE;
 use super::row::{self, BEGINS, FREE, HELD, Kind, RowKey, VALUE};
-use super::{FOREVER, NOW, NOW_MICROS, literal};
+use super::{FOREVER, NOW, NOW_MICROS, literal, wish};
 use crate::mutant::{self, Mutant};
+use crate::timing::URGENT;
 use crate::token::Token;
 
 /// Whether the session is in a transaction that its next statement belongs to. MariaDB only.
@@ -278,7 +279,11 @@ pub(crate) fn lock(dialect: Dialect, name: &str) -> Change {
     let sql = &mut change.sql;
     sql.push_str("UPDATE t_tag_lock t SET t.fence=LAST_INSERT_ID(GREATEST(t.fence,");
     sql.push_str(NOW_MICROS);
-    sql.push_str(")+1),t.modify_time=");
+    sql.push_str(")+1),t.wanted_until=");
+    sql.push_str(&answered_wish());
+    sql.push_str(",t.deadline=");
+    sql.push_str(&free_until());
+    sql.push_str(",t.modify_time=");
     sql.push_str(NOW);
     address(sql, name, Kind::Lock);
     change.only_if(&row::now(FREE));
@@ -290,7 +295,11 @@ pub(crate) fn lock(dialect: Dialect, name: &str) -> Change {
 pub(crate) fn try_lock(dialect: Dialect, name: &str) -> Change {
     let mut change = Change::new(dialect);
     let sql = &mut change.sql;
-    sql.push_str("UPDATE (SELECT t.lock_name AS n,t.fence AS f FROM t_tag_lock t");
+    sql.push_str("UPDATE (SELECT t.lock_name AS n,t.fence AS f,");
+    sql.push_str(&answered_wish());
+    sql.push_str(" AS w,");
+    sql.push_str(&free_until());
+    sql.push_str(" AS d FROM t_tag_lock t");
     address(sql, name, Kind::Lock);
     change.only_if(&row::now(FREE));
     let sql = &mut change.sql;
@@ -299,9 +308,23 @@ pub(crate) fn try_lock(dialect: Dialect, name: &str) -> Change {
          ON u.lock_name=k.n AND u.kind=1 AND u.slot=0 SET u.fence=LAST_INSERT_ID(GREATEST(k.f,",
     );
     sql.push_str(NOW_MICROS);
-    sql.push_str(")+1),u.modify_time=");
+    sql.push_str(")+1),u.wanted_until=k.w,u.deadline=k.d,u.modify_time=");
     sql.push_str(NOW);
     change
+}
+
+/// The wish in the row, once a transaction has taken the lock: that is its answer, as a lease's grant is. But one that is urgent, and for which
+/// others still leave the lock alone, stays: the transaction looked before it was known.
+fn answered_wish() -> String {
+    let unwanted =
+        row::now(&wish::unwanted()).replace("v.gives_way", &URGENT.as_secs().to_string());
+    format!("IF({unwanted},{NOW},t.wanted_until)")
+}
+
+/// Until when a lock has been free that a transaction takes: for a moment from then on, others leave it to who waits. The deadline of a lease that
+/// nobody has released stays: to a clock that is behind it would be held again.
+fn free_until() -> String {
+    format!("IF(t.status=0,GREATEST(t.deadline,{NOW}),t.deadline)")
 }
 
 /// Adds to a counter whose value lies within `low..=high`; the new value is the acknowledgement's last

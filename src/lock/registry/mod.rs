@@ -133,6 +133,11 @@ impl Locks {
         locks
     }
 
+    /// What our tokens begin with.
+    pub(crate) fn client(&self) -> u32 {
+        self.client
+    }
+
     fn lock(&self) -> MutexGuard<'_, Places> {
         // No place is left half changed: decisions do not panic.
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
