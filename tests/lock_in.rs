@@ -482,28 +482,37 @@ async fn wanted_and_free_for(connection: &mut MySqlConnection) -> (i64, i64) {
     )
 }
 
-/// A transaction's turn is one like any other: who waits has that for his answer, and then others leave the lock alone again for a moment. But
-/// if somebody has said after the transaction's look that he waits urgently, and others leave it to him at present, they go on to.
+/// A transaction's turn is one like any other: others leave the lock alone for a moment after it, if somebody waits. If it has said itself that it
+/// waits, that is answered; but not a wish that is urgent, and for which others make way just now.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_is_answered_by_a_transaction_as_by_a_lease() {
+async fn a_transactions_turn_is_one_like_any_other() {
     const HOUR: i64 = 3_600;
     let database = TestDatabase::new().await;
     let client = database.client().await;
     let mut observer = database.connection().await;
     let update = |command: &support::proxy::Command| command.contains_word("UPDATE");
-    // For how long it is wanted, how long ago it was released, in seconds; whether the wish stays.
+    // Whether the transaction waits; for how long the lock is wanted, how long ago it was released, in seconds; whether the wish stays.
     let cases = [
-        (10, HOUR, false),
-        (10, -HOUR, false),
-        (70, HOUR, false),
-        (70, -HOUR, true),
-        (300, -HOUR, true),
+        (true, 10, HOUR, false),
+        (true, 10, -HOUR, false),
+        (true, 70, HOUR, false),
+        (true, 70, -HOUR, true),
+        (true, 300, -HOUR, true),
+        (false, 10, HOUR, true),
+        (false, 70, HOUR, true),
     ];
-    for (wish, free_for, stays) in cases {
-        for waits in [true, false] {
-            let what = format!("{wish} s, {free_for} s, {waits}");
-            drop(client.lock("w").acquire().await.expect("acquires"));
+    for (waits, wish, free_for, stays) in cases {
+        for tries in [false, true] {
+            if tries && waits {
+                continue;
+            }
+            let what = format!("{waits}, {tries}, {wish} s, {free_for} s");
             eventually("it is free", || is_free(&client, "w")).await;
+            let held = if waits {
+                Some(client.lock("w").acquire().await.expect("acquires"))
+            } else {
+                None
+            };
             let proxy = Proxy::before(&database.url).await.expect("a proxy");
             let mut connection = support::connect(&proxy.url(&database.url)).await;
             begin(&mut connection, "READ COMMITTED").await;
@@ -511,14 +520,20 @@ async fn who_waits_is_answered_by_a_transaction_as_by_a_lease() {
             proxy.on_command(once(update, Fault::HoldCommand(Hold::Until(gate.clone()))));
             let same = client.clone();
             let locking = tokio::spawn(async move {
-                if waits {
-                    same.lock_in(&mut connection, "w").await.expect("locks");
-                } else {
+                if tries {
                     let lock = same.try_lock_in(&mut connection, "w").await;
                     lock.expect("an answer").expect("locks");
+                } else {
+                    same.lock_in(&mut connection, "w").await.expect("locks");
                 }
                 run(&mut connection, "COMMIT").await;
             });
+            if let Some(held) = held {
+                while wanted_and_free_for(&mut observer).await.0 <= 0 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                held.release().await.expect("releases");
+            }
             // It has looked.
             gate.reached().await;
             let sql = format!(

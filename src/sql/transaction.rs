@@ -273,14 +273,17 @@ pub(crate) fn finish(
 }
 
 /// Takes a lock for the rest of the transaction, if no lease holds it; its fencing token is the
-/// acknowledgement's last insert id. Waits for the row.
-pub(crate) fn lock(dialect: Dialect, name: &str) -> Change {
+/// acknowledgement's last insert id. Waits for the row. `has_wished`: the row says that it is waited for, which this answers.
+pub(crate) fn lock(dialect: Dialect, name: &str, has_wished: bool) -> Change {
     let mut change = Change::new(dialect);
     let sql = &mut change.sql;
     sql.push_str("UPDATE t_tag_lock t SET t.fence=LAST_INSERT_ID(GREATEST(t.fence,");
     sql.push_str(NOW_MICROS);
-    sql.push_str(")+1),t.wanted_until=");
-    sql.push_str(&answered_wish());
+    sql.push_str(")+1)");
+    if has_wished {
+        sql.push_str(",t.wanted_until=");
+        sql.push_str(&answered_wish());
+    }
     sql.push_str(",t.deadline=");
     sql.push_str(&free_until());
     sql.push_str(",t.modify_time=");
@@ -296,8 +299,6 @@ pub(crate) fn try_lock(dialect: Dialect, name: &str) -> Change {
     let mut change = Change::new(dialect);
     let sql = &mut change.sql;
     sql.push_str("UPDATE (SELECT t.lock_name AS n,t.fence AS f,");
-    sql.push_str(&answered_wish());
-    sql.push_str(" AS w,");
     sql.push_str(&free_until());
     sql.push_str(" AS d FROM t_tag_lock t");
     address(sql, name, Kind::Lock);
@@ -308,20 +309,21 @@ pub(crate) fn try_lock(dialect: Dialect, name: &str) -> Change {
          ON u.lock_name=k.n AND u.kind=1 AND u.slot=0 SET u.fence=LAST_INSERT_ID(GREATEST(k.f,",
     );
     sql.push_str(NOW_MICROS);
-    sql.push_str(")+1),u.wanted_until=k.w,u.deadline=k.d,u.modify_time=");
+    sql.push_str(")+1),u.deadline=k.d,u.modify_time=");
     sql.push_str(NOW);
     change
 }
 
-/// The wish in the row, once a transaction has taken the lock: that is its answer, as a lease's grant is. But one that is urgent, and for which
-/// others still leave the lock alone, stays: the transaction looked before it was known.
+/// The wish in the row, once a transaction that wished for the lock has taken it: answered, as by a lease's grant. But one that is urgent,
+/// and for which others leave the lock alone just now, stays: it is not this one's.
 fn answered_wish() -> String {
     let unwanted =
         row::now(&wish::unwanted()).replace("v.gives_way", &URGENT.as_secs().to_string());
     format!("IF({unwanted},{NOW},t.wanted_until)")
 }
 
-/// Until when a lock has been free that a transaction takes: for a moment from then on, others leave it to who waits. The deadline of a lease that
+/// Until when a lock has been free that a transaction takes. For a moment from then on others leave it to who waits, so that transactions
+/// which come one after the other keep nobody out. The deadline of a lease that
 /// nobody has released stays: to a clock that is behind it would be held again.
 fn free_until() -> String {
     format!("IF(t.status=0,GREATEST(t.deadline,{NOW}),t.deadline)")

@@ -215,12 +215,9 @@ impl LockClient {
         self.inner().touch(&key).await?;
         // A lease is waited for outside the transaction: a row that the transaction has locked could
         // not be renewed.
-        self.inner().wait_until_free(&key).await?;
-        match self
-            .inner()
-            .take(connection, transaction::lock(dialect, name), &key)
-            .await?
-        {
+        let has_wished = self.inner().wait_until_free(&key).await?;
+        let lock = transaction::lock(dialect, name, has_wished);
+        match self.inner().take(connection, lock, &key).await? {
             Some(lock) => Ok(lock),
             None => Err(self.inner().timed_out(&key.name, InVain::Held).await),
         }
@@ -299,28 +296,33 @@ impl Inner {
         Ok(row)
     }
 
-    async fn wait_until_free(&self, key: &RowKey) -> Result<(), Error> {
+    /// Whether the row says that we wait: then our turn is the answer.
+    async fn wait_until_free(&self, key: &RowKey) -> Result<bool, Error> {
         let end = Moment::now().after(self.engine.request_limit());
         let mut pause = Duration::from_millis(1);
         let mut told: Option<Moment> = None;
+        let mut fence = None;
         let mut waits = false;
-        while let Some(row) = self.look(key).await?
-            && !self.locks.opens(&key.name, &row, waits).await?
-        {
-            waits = true;
+        while let Some(row) = self.look(key).await? {
+            // Who finds it free lets somebody go first who waits; who has done so, or found it held, waits as well.
+            waits |= !row.is_free() || fence.is_some_and(|fence| fence != row.fence);
+            fence = Some(row.fence);
+            if self.locks.opens(&key.name, &row, waits).await? {
+                break;
+            }
             if end.has_passed() {
                 return Err(self.timed_out(&key.name, InVain::Held).await);
             }
             // So that a process whose tasks pass the lock on in memory lets it go. A grant to somebody else answers the wish.
             let again = told.is_none_or(|told| told.after(WANT_AGAIN).has_passed());
-            if again {
+            if again && waits {
                 told = Some(Moment::now());
                 self.locks.ask_for(&key.name, &row, WANT);
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(50));
         }
-        Ok(())
+        Ok(told.is_some())
     }
 
     /// Makes sure that a row exists and that no purge takes it for a while.
