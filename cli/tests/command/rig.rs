@@ -10,7 +10,7 @@ use tag_lock::LockState;
 use crate::support::TestDatabase;
 
 /// No test is to fail because the machine is slow: what it waits for comes sooner, or never.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tag-lock");
 

@@ -3,8 +3,9 @@
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use crate::rig::{PROGRAM, tag_lock, unspoilt, until, until_true};
+use crate::rig::{PATIENCE, PROGRAM, tag_lock, unspoilt, until};
 use crate::support::TestDatabase;
 
 /// A program on a terminal of its own, and what it has printed there so far.
@@ -63,9 +64,15 @@ impl Terminal {
     }
 
     pub(crate) fn until_shown(&self, text: &str) {
-        until_true(&format!("{text:?} on the screen"), || {
-            self.text().contains(text)
-        });
+        let start = Instant::now();
+        while !self.text().contains(text) {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "never: {text:?} on the screen, which shows {:?}",
+                self.text()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub(crate) fn exit_code(mut self) -> i32 {
