@@ -38,6 +38,30 @@ async fn keys_that_stop_and_end_reach_the_command() {
     database.remove().await;
 }
 
+/// Ctrl-Z comes while the command starts a program by vfork(2): then it waits, and is not stopped itself.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_stopped_while_it_starts_a_program_goes_on() {
+    let database = TestDatabase::new().await;
+    let scratch = Scratch::new();
+    let source = scratch.path().join("vfork.c");
+    std::fs::write(&source, include_str!("vfork.c")).unwrap();
+    let mut compile = std::process::Command::new("cc");
+    compile.arg("-o").arg(scratch.path().join("starts"));
+    assert!(compile.arg(&source).status().expect("cc").success());
+    let line = format!(
+        "cd '{}'; \"$T\" run job -- ./starts; echo \"code $?\"",
+        scratch.path().display()
+    );
+    let terminal = Terminal::run(&database, &line);
+    terminal.until_shown("it begins");
+    terminal.until_shown("the command goes on");
+    terminal.until_shown("it has gone on");
+    terminal.until_shown("code 7");
+    assert_eq!(terminal.exit_code(), 0);
+    database.remove().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_live_screen_shows_what_is_taken() {
     let database = TestDatabase::new().await;
