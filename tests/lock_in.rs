@@ -483,7 +483,7 @@ async fn wanted_and_free_for(connection: &mut MySqlConnection) -> (i64, i64) {
 }
 
 /// A transaction's turn is one like any other: others leave the lock alone for a moment after it, if somebody waits. If it has said itself that it
-/// waits, that is answered; but not a wish that is urgent, and for which others make way just now.
+/// waits, that is answered; but not a wish that is urgent, and for which others make way just now. A wish for which they made way in vain goes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transactions_turn_is_one_like_any_other() {
     const HOUR: i64 = 3_600;
@@ -498,8 +498,11 @@ async fn a_transactions_turn_is_one_like_any_other() {
         (true, 70, HOUR, false),
         (true, 70, -HOUR, true),
         (true, 300, -HOUR, true),
-        (false, 10, HOUR, true),
-        (false, 70, HOUR, true),
+        (false, 10, -HOUR, true),
+        (false, 70, -HOUR, true),
+        // Others have left it alone for long, and nobody came.
+        (false, 10, HOUR, false),
+        (false, 300, HOUR, false),
     ];
     for (waits, wish, free_for, stays) in cases {
         for tries in [false, true] {

@@ -12,9 +12,9 @@
 use super::dialect::Dialect;
 use super::reply::DONE;
 use super::row::{self, BEGINS, FREE, HELD, Kind, RowKey, VALUE};
-use super::{FOREVER, NOW, NOW_MICROS, literal, wish};
+use super::wish::{self, GivesWay};
+use super::{FOREVER, NOW, NOW_MICROS, literal};
 use crate::mutant::{self, Mutant};
-use crate::timing::URGENT;
 use crate::token::Token;
 
 /// Whether the session is in a transaction that its next statement belongs to. MariaDB only.
@@ -279,11 +279,8 @@ pub(crate) fn lock(dialect: Dialect, name: &str, has_wished: bool) -> Change {
     let sql = &mut change.sql;
     sql.push_str("UPDATE t_tag_lock t SET t.fence=LAST_INSERT_ID(GREATEST(t.fence,");
     sql.push_str(NOW_MICROS);
-    sql.push_str(")+1)");
-    if has_wished {
-        sql.push_str(",t.wanted_until=");
-        sql.push_str(&answered_wish());
-    }
+    sql.push_str(")+1),t.wanted_until=");
+    sql.push_str(&answered_wish(GivesWay::of(has_wished)));
     sql.push_str(",t.deadline=");
     sql.push_str(&free_until());
     sql.push_str(",t.modify_time=");
@@ -299,6 +296,8 @@ pub(crate) fn try_lock(dialect: Dialect, name: &str) -> Change {
     let mut change = Change::new(dialect);
     let sql = &mut change.sql;
     sql.push_str("UPDATE (SELECT t.lock_name AS n,t.fence AS f,");
+    sql.push_str(&answered_wish(GivesWay::TO_ALL));
+    sql.push_str(" AS w,");
     sql.push_str(&free_until());
     sql.push_str(" AS d FROM t_tag_lock t");
     address(sql, name, Kind::Lock);
@@ -309,16 +308,16 @@ pub(crate) fn try_lock(dialect: Dialect, name: &str) -> Change {
          ON u.lock_name=k.n AND u.kind=1 AND u.slot=0 SET u.fence=LAST_INSERT_ID(GREATEST(k.f,",
     );
     sql.push_str(NOW_MICROS);
-    sql.push_str(")+1),u.deadline=k.d,u.modify_time=");
+    sql.push_str(")+1),u.wanted_until=k.w,u.deadline=k.d,u.modify_time=");
     sql.push_str(NOW);
     change
 }
 
-/// The wish in the row, once a transaction that wished for the lock has taken it: answered, as by a lease's grant. But one that is urgent,
-/// and for which others leave the lock alone just now, stays: it is not this one's.
-fn answered_wish() -> String {
-    let unwanted =
-        row::now(&wish::unwanted()).replace("v.gives_way", &URGENT.as_secs().to_string());
+/// The wish in the row, once a transaction has taken the lock that gives way to such wishes. One to which it does not give way is its own, and is
+/// answered, as by a lease's grant; one for which others have left the lock alone in vain is of somebody who does not come. Any other stays.
+fn answered_wish(gives_way: GivesWay) -> String {
+    let unwanted = row::now(&wish::unwanted());
+    let unwanted = unwanted.replace("v.gives_way", &gives_way.seconds().to_string());
     format!("IF({unwanted},{NOW},t.wanted_until)")
 }
 
