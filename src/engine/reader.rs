@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -121,7 +122,7 @@ async fn show(
     sql: &str,
 ) -> Result<Vec<MySqlRow>, sqlx::Error> {
     let session = connected(shared, session).await?;
-    session.rows(format!("{sql};COMMIT")).await
+    session.rows_alone(sql.to_owned()).await
 }
 
 /// Whether a read that failed may do better on a fresh connection.
@@ -251,8 +252,13 @@ async fn query(
         rest = behind;
         let sent = Moment::now();
         let read = packet::read(rows, session.dialect);
-        let text = session.query(format!("{read};COMMIT")).await?;
+        let seen = session.rows_alone(read).await?;
+        let text = seen
+            .first()
+            .map(|row| row.try_get_unchecked::<Option<String>, _>(0));
         let reply = text
+            .transpose()?
+            .flatten()
             .and_then(|text| Reply::decode(&text, rows.len()))
             .ok_or_else(|| sqlx::Error::Protocol("a read's reply cannot be decoded".into()))?;
         shared.observe(&reply, sent);

@@ -38,6 +38,8 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     /// What was sent has not been answered.
     pub(crate) in_flight: bool,
+    /// Its `autocommit` is on, for reads. Each packet switches it off.
+    reads_alone: bool,
 }
 
 /// A session as the server's list of sessions shows it.
@@ -165,6 +167,7 @@ impl Session {
             spent: false,
             id: SessionId { number, address },
             in_flight: false,
+            reads_alone: commit == Commit::Automatic,
         })
     }
 
@@ -173,8 +176,9 @@ impl Session {
         drop(within(self.limit, self.connection.close()).await);
     }
 
-    /// Sends a query that changes nothing or is its own transaction; its last row's first column.
+    /// Sends a query that changes nothing or ends its own transaction; its last row's first column.
     pub(crate) async fn query(&mut self, sql: String) -> Result<Option<String>, sqlx::Error> {
+        let sql = self.switched(false, sql);
         self.in_flight = true;
         let row = within(self.limit, last_row(&mut self.connection, sql)).await;
         self.in_flight = is_unanswered(&row);
@@ -183,8 +187,27 @@ impl Session {
             .map(Option::flatten)
     }
 
-    /// All rows of a query.
+    /// All rows of such a query.
     pub(crate) async fn rows(&mut self, sql: String) -> Result<Vec<MySqlRow>, sqlx::Error> {
+        let sql = self.switched(false, sql);
+        self.fetch(sql).await
+    }
+
+    /// All rows of a statement that is a transaction of its own: it needs no `COMMIT` behind it.
+    pub(crate) async fn rows_alone(&mut self, sql: String) -> Result<Vec<MySqlRow>, sqlx::Error> {
+        let sql = self.switched(true, sql);
+        self.fetch(sql).await
+    }
+
+    /// A query, behind what switches `autocommit`, if that has to be.
+    fn switched(&mut self, on: bool, sql: String) -> String {
+        if std::mem::replace(&mut self.reads_alone, on) == on {
+            return sql;
+        }
+        format!("SET autocommit={};{sql}", u8::from(on))
+    }
+
+    async fn fetch(&mut self, sql: String) -> Result<Vec<MySqlRow>, sqlx::Error> {
         self.in_flight = true;
         let query = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut self.connection);
         let rows = within(self.limit, query).await;
@@ -221,6 +244,7 @@ impl Session {
     /// Sends a packet, and waits until its `COMMIT` is acknowledged; the first column of its answer.
     pub(crate) async fn packet(&mut self, packet: Packet) -> Result<Option<String>, Failure> {
         let Packet { sql, proof } = packet;
+        self.reads_alone = false;
         self.in_flight = true;
         let mut done = 0;
         let mut last = None;

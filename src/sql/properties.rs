@@ -192,6 +192,9 @@ proptest! {
         prop_assert!(!packet.sql.contains(['?', '\\', '"', '`', '#']));
         prop_assert!(first.sql.is_ascii() && !first.sql.contains("--") && !first.sql.contains("/*"));
         let statements = statements(&packet.sql);
+        // Whatever its session did before, it is one transaction.
+        let begins = statements[0].trim_start_matches("BEGIN NOT ATOMIC ");
+        prop_assert!(begins.starts_with("SET @tag_lock_changed=NULL,autocommit=0"), "{}", begins);
         let commit = statements.iter().position(|one| one == "COMMIT").expect("it commits");
         match (first.proof, packet.proof) {
             // Each statement is answered, those that prepare as well.

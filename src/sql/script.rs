@@ -162,7 +162,7 @@ impl Check {
 }
 
 impl<'p> Script<'p> {
-    /// Begins the text of a transaction. `autocommit` is off: the first statement that touches a table begins it.
+    /// Begins the text of a transaction: `autocommit` is off, so the first statement that touches a table begins it.
     ///
     /// If the client stops between here and the end, the server ends the transaction in a second.
     pub(super) fn transaction(
@@ -182,7 +182,7 @@ impl<'p> Script<'p> {
         }
         // What an earlier packet has counted is of no account; `ROW_COUNT()` becomes 0 as well.
         script.statement(|script| {
-            script.push(&format!("SET {CHANGED}=NULL"));
+            script.push(&format!("SET {CHANGED}=NULL,autocommit=0"));
             if !dialect.bounds_idle_transactions() {
                 script.push(",wait_timeout=1");
             }

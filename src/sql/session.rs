@@ -7,7 +7,7 @@ use crate::timing::{SERVER_IDLE, SERVER_LOCK_WAIT};
 /// How a session ends its transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Commit {
-    /// `autocommit=0`: packets end in `COMMIT`.
+    /// `autocommit=0`: packets end in `COMMIT`. (For a read alone it is switched on, by each packet off again.)
     Explicit,
     /// `autocommit=1`: each query is its own transaction.
     Automatic,

@@ -1,5 +1,6 @@
 BEGIN NOT ATOMIC
-SET @tag_lock_changed=NULL;
+SET @tag_lock_changed=NULL,
+    autocommit=0;
 
 DELETE u
   FROM (SELECT id FROM t_tag_lock_lane WHERE id=x'd93244e7b08131ef10eda16a07176275' AND TIMESTAMPDIFF(MICROSECOND,modify_time,UTC_TIMESTAMP(6))>=86400000000 LIMIT 1 FOR UPDATE SKIP LOCKED) k

@@ -1,5 +1,6 @@
 BEGIN NOT ATOMIC
-SET @tag_lock_changed=NULL;
+SET @tag_lock_changed=NULL,
+    autocommit=0;
 
 SELECT :mark,
     COALESCE(MAX(t.lock_name),'')

@@ -1,5 +1,6 @@
 BEGIN NOT ATOMIC
-SET @tag_lock_changed=NULL;
+SET @tag_lock_changed=NULL,
+    autocommit=0;
 
 INSERT INTO t_tag_lock_lane (id,seq,modify_time)
   VALUES (x'd93244e7b08131ef10eda16a07176275',0,UTC_TIMESTAMP(6));

@@ -42,7 +42,8 @@ INSERT INTO t_tag_lock_lane (id,seq,modify_time)
   ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',CONCAT(@tag_lock_granted,';',@tag_lock_rows))';
 
 BEGIN NOT ATOMIC
-SET @tag_lock_changed=NULL;
+SET @tag_lock_changed=NULL,
+    autocommit=0;
 
 EXECUTE tag_lock_0
   USING x'd93244e7b08131ef10eda16a07176275',

@@ -53,7 +53,8 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.holder=?';
 
 BEGIN NOT ATOMIC
-SET @tag_lock_changed=NULL;
+SET @tag_lock_changed=NULL,
+    autocommit=0;
 
 EXECUTE tag_lock_0
   USING x'd93244e7b08131ef10eda16a07176275',

@@ -42,6 +42,7 @@ INSERT INTO t_tag_lock_lane (id,seq,modify_time)
   ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',CONCAT(@tag_lock_granted,';',@tag_lock_rows))';
 
 SET @tag_lock_changed=NULL,
+    autocommit=0,
     wait_timeout=1,
     @tag_lock_0='d93244e7b08131ef10eda16a07176275',
     @tag_lock_1=42,

@@ -1,4 +1,5 @@
 SET @tag_lock_changed=NULL,
+    autocommit=0,
     wait_timeout=1;
 
 SELECT :mark,

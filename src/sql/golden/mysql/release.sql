@@ -37,6 +37,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.previous=?';
 
 SET @tag_lock_changed=NULL,
+    autocommit=0,
     wait_timeout=1,
     @tag_lock_0='d93244e7b08131ef10eda16a07176275',
     @tag_lock_1=42,

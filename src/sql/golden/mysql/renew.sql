@@ -33,6 +33,7 @@ INSERT INTO t_tag_lock (lock_name,kind,slot)
     t_tag_lock.deadline=GREATEST(t_tag_lock.deadline,TIMESTAMPADD(MICROSECOND,?,UTC_TIMESTAMP(6)))';
 
 SET @tag_lock_changed=NULL,
+    autocommit=0,
     wait_timeout=1,
     @tag_lock_0='d93244e7b08131ef10eda16a07176275',
     @tag_lock_1=42,
