@@ -80,7 +80,7 @@ pub(crate) const LOOK_FOR_WRITERS: Duration = Duration::from_millis(40);
 
 /// The pause between two readings of the client's bell, for a while after it was rung; and otherwise, while leases may idle.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
-pub(crate) const TICK_AT_REST: Duration = Duration::from_millis(20);
+pub(crate) const TICK_AT_REST: Duration = Duration::from_millis(12);
 /// An idle lease is taken again if the last reading of the bell that was answered was sent within this time.
 pub(crate) const HEARD: Duration = Duration::from_millis(60);
 /// After somebody has rung, the client hears better for so long.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use sqlx::Connection as _;
 use tag_lock::{AtClose, LockClient, LockGuard, LockState};
 
+use self::support::lateness::with_ttl;
 use self::support::proxy::Proxy;
 use self::support::{TestDatabase, connected, eventually, number, patient, run};
 
@@ -216,5 +217,45 @@ async fn a_bell_that_somebody_took_is_made_again() {
     }
     let bells = "SELECT COUNT(*) FROM t_tag_lock_lane WHERE id LIKE '%_lock bell%'";
     assert_eq!(number(&mut connection, bells).await, 1);
+    database.remove().await;
+}
+
+/// What idles is renewed late. Who takes it has it renewed then, so that work does not begin under a lease that is half over.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_what_has_idled_for_long_has_it_renewed() {
+    let database = TestDatabase::new().await;
+    with_ttl(Duration::from_secs(10), async |ttl| {
+        let builder = patient(&database.url).linger(LONG).default_ttl(ttl);
+        let locks = connected(builder).await;
+        let names: Vec<String> = (0..12).map(|number| format!("x{number}")).collect();
+        let mut tokens = Vec::new();
+        for name in &names {
+            tokens.push(settled(&locks, name).await);
+        }
+        tokio::time::sleep(ttl / 100 * 43).await;
+        let mut rested = 0;
+        for (name, token) in names.iter().zip(tokens) {
+            let guard = acquired(&locks, name).await;
+            let taken = guard.remaining();
+            if guard.fencing_token() != token + 1 || taken > ttl / 10 * 6 {
+                continue;
+            }
+            rested += 1;
+            let mut least = taken;
+            while guard.remaining() <= taken {
+                least = least.min(guard.remaining());
+                assert!(guard.is_held());
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            assert!(
+                least + ttl / 40 > taken,
+                "{least:?} were left of the {taken:?} with which it was taken"
+            );
+        }
+        println!("{rested} had rested");
+        assert!(rested > 0, "none had rested");
+        locks.close(AtClose::Keep).await;
+    })
+    .await;
     database.remove().await;
 }

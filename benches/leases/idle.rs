@@ -22,6 +22,8 @@ const LINGER: Duration = Duration::from_secs(3_600);
 const AT_ONCE: usize = 1_024;
 /// Between two hand-overs: a client that was rung listens more closely for a quarter of a second.
 const PAUSE: Duration = Duration::from_millis(300);
+/// And up to so much more, so that the hand-overs begin at all phases of the client's ticks.
+const SPREAD: u64 = 100;
 
 pub(crate) async fn run(
     options: &Options,
@@ -64,7 +66,8 @@ pub(crate) async fn run(
         let guard = client.lock(&name(number)).acquire().await?;
         waits.push(asked.elapsed().as_secs_f64() * 1_000.0);
         guard.release().await?;
-        tokio::time::sleep(PAUSE).await;
+        let more = u64::try_from(number)? * 37 % SPREAD;
+        tokio::time::sleep(PAUSE + Duration::from_millis(more)).await;
     }
     for (figure, share) in [("p50", 0.5), ("p99", 0.99)] {
         figures.add(

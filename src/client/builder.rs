@@ -92,7 +92,7 @@ impl LockClientBuilder {
     /// How long released locks idle, unless their requests say otherwise: see [`LockRequest::linger`](crate::LockRequest::linger). Defaults to
     /// zero: not at all. Locks with an owner, a minimum or a longest hold, or without renewal never do.
     ///
-    /// While there are leases that may idle, the client reads one row every 20 ms, and every 5 ms for a moment after somebody has rung; at most
+    /// While there are leases that may idle, the client reads one row every 12 ms, and every 5 ms for a moment after somebody has rung; at most
     /// 16,384 idle, and past that those that have idled longest are given back.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;

@@ -39,7 +39,7 @@ impl Keeper {
         self.dates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a lease: renewed at a third of its ttl, or watched until its end.
+    /// Keeps a lease: renewed at a third of its ttl, later while it idles, or watched until its end.
     ///
     /// False when the client was closed: nobody keeps it any more.
     pub(crate) fn add(&self, lease: &Arc<Lease>) -> bool {
@@ -88,9 +88,36 @@ impl Keeper {
 }
 
 /// Renewals fall on this many dates in a ttl.
-const GRID: u32 = 32;
+const GRID: u32 = 20;
 /// The shortest pause between two looks at a lease.
 const SHORTEST: Duration = Duration::from_millis(5);
+
+/// Idle leases that were granted together are renewed in so many groups, one after the other: a release would wait for thousands of them.
+const GROUPS: u64 = 6;
+/// An idle lease is renewed at least so long before it could not be taken again.
+const IN_TIME: Duration = Duration::from_millis(300);
+
+/// How long the lease of this number and ttl, trusted for so long, need not be renewed while it idles: nobody relies on it, and whoever takes
+/// it again wants a third of its ttl. `None` if that is no time.
+fn rest(number: u64, trusted: Duration, ttl: Duration) -> Option<Duration> {
+    let group = u32::try_from(number % GROUPS).unwrap_or(0);
+    // From two fifths of its ttl to two thirds.
+    let least = ttl / 5 * 2 + ttl / GRID * group;
+    let rest = trusted.saturating_sub(least.max(ttl / 3 + IN_TIME));
+    (rest > ttl / GRID).then_some(rest)
+}
+
+/// Whether a lease that idled is to be renewed when it is taken: one that does not idle was trusted for longer then.
+pub(super) fn has_rested(lease: &Lease) -> bool {
+    lease.terms.is_asked_about()
+        && lease.trusted_for() < lease.terms.ttl / 5 * 3
+        && !lease.is_being_renewed()
+}
+
+fn rest_of(lease: &Lease) -> Option<Duration> {
+    lease.idle_since()?;
+    rest(lease.number, lease.trusted_for(), lease.terms.ttl)
+}
 
 /// When the lease needs attention next.
 fn next_date(lease: &Lease) -> Moment {
@@ -101,7 +128,8 @@ fn next_date(lease: &Lease) -> Moment {
     }
     if lease.terms.is_asked_about() {
         // Less than a third may be left, if the last answer came late: half of it leaves time for one.
-        let pause = (lease.terms.ttl / 3).min(lease.trusted_for() / 2);
+        let pause =
+            rest_of(lease).unwrap_or_else(|| (lease.terms.ttl / 3).min(lease.trusted_for() / 2));
         let date = now.after(pause.max(SHORTEST));
         // On a grid, so that leases of one ttl travel together, hundreds in a packet.
         let together = date.rounded_down(lease.terms.ttl / GRID);
@@ -156,7 +184,7 @@ fn attend(locks: &Arc<Locks>, lease: &Arc<Lease>) {
         locks.lose(lease);
         return;
     }
-    if lease.terms.is_asked_about() {
+    if lease.terms.is_asked_about() && rest_of(lease).is_none() {
         renew(locks, lease);
     }
     if !locks.keeper.add(lease) {
@@ -247,5 +275,38 @@ pub(crate) fn renewed(
         Ok(_) => locks.lose(lease),
         // Unknown: neither lost nor extended; the next date tries again, or finds the end.
         Err(error) => telemetry::renewal_failed(&lease.name, &error, locks.engine.is_out()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the keeper goes through it: a lease that idles is renewed before it could not be taken again, and not before a third of its ttl is over.
+    #[test]
+    fn who_idles_is_renewed_late_and_in_time() {
+        for ttl in [100, 1_500, 3_000, 30_000, 86_400_000].map(Duration::from_millis) {
+            for number in 0..GROUPS {
+                let mut trusted = ttl;
+                let mut looks = 0;
+                while let Some(rest) = rest(number, trusted, ttl) {
+                    // Rounded down to the grid.
+                    trusted -= rest - ttl / GRID / 2;
+                    looks += 1;
+                }
+                assert!(trusted > ttl / 3 + ttl / 20, "{trusted:?} of {ttl:?}");
+                // A short one is renewed as one that does not idle.
+                assert!(
+                    trusted < ttl / 3 * 2 + ttl / 20 || trusted == ttl && ttl < IN_TIME * 2,
+                    "{trusted:?} of {ttl:?}"
+                );
+                assert!(
+                    looks == 0 || trusted >= ttl / 3 + IN_TIME - ttl / GRID,
+                    "{trusted:?}"
+                );
+                assert!(looks < 3, "{looks}");
+            }
+        }
+        assert_eq!(rest(0, Duration::ZERO, Duration::from_secs(1)), None);
     }
 }

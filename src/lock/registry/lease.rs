@@ -415,6 +415,11 @@ impl Lease {
         [Way::Lane, Way::Rescue].into_iter().find(free)
     }
 
+    /// A renewal is on its way by its lane.
+    pub(crate) fn is_being_renewed(&self) -> bool {
+        self.renewing[Way::Lane as usize].load(Ordering::Acquire)
+    }
+
     pub(crate) fn end_renewal(&self, way: Way) {
         self.renewing[way as usize].store(false, Ordering::Release);
     }

@@ -165,6 +165,9 @@ impl Locks {
                 if turn.lease.look_is_due(now, LOOK_STANDING_BY) {
                     actions.push(Action::LookForOthers(Arc::clone(&turn.lease)));
                 }
+                if keeper::has_rested(&turn.lease) {
+                    actions.push(Action::Renew(Arc::clone(&turn.lease)));
+                }
                 return Entering::Taken(turn);
             }
             let (reply, receiver) = oneshot::channel();
@@ -244,6 +247,7 @@ impl Locks {
                 Action::NoLongerWant => self.want(name, Duration::ZERO, None),
                 Action::Watch => self.watch.notify_one(),
                 Action::LookForOthers(lease) => self.look_for_others(lease),
+                Action::Renew(lease) => keeper::renew(self, &lease),
             }
         }
     }

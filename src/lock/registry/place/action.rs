@@ -29,6 +29,8 @@ pub(crate) enum Action {
     Watch,
     /// Find out whether another process waits.
     LookForOthers(Arc<Lease>),
+    /// Renew it before its date.
+    Renew(Arc<Lease>),
 }
 
 /// An acquire that is to be sent.
