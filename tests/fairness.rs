@@ -266,11 +266,9 @@ fn judge(
             "the process served least got {least} of an equal share of {share}"
         ));
     }
-    // Where a turn is too short for all its tasks, a process needs several to serve its queue. Each of them comes within two rounds: clients that
-    // wait keep their order by the moments at which they look, so now and then one goes before another. (A hold of 5 ms, 15 to 16 grants in a
-    // turn, an idle machine, 24 runs: the longest wait was over 4 to 13 turns.)
+    // Where a turn is too short for a third of the tasks, the queue of a process needs more rounds than three.
     let per_turn = usize::try_from(all).expect("fits") / turns.len();
-    let rounds = rounds.max(2 * TASKS.div_ceil(per_turn.max(1)));
+    let rounds = rounds.max(TASKS.div_ceil(per_turn.max(1)) + 1);
     if most > rounds * PROCESSES {
         return Err(format!(
             "a task waited for {most} turns, which is more than {rounds} rounds"
