@@ -108,9 +108,9 @@ fn rest(number: u64, trusted: Duration, ttl: Duration) -> Option<Duration> {
 }
 
 /// Whether a lease that idled is to be renewed when it is taken: one that does not idle was trusted for longer then.
-pub(super) fn has_rested(lease: &Lease) -> bool {
+pub(super) fn has_rested(lease: &Lease, now: Moment) -> bool {
     lease.terms.is_asked_about()
-        && lease.trusted_for() < lease.terms.ttl / 5 * 3
+        && lease.trusted_until() < now.after(lease.terms.ttl / 5 * 3)
         && !lease.is_being_renewed()
 }
 

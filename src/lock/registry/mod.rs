@@ -165,7 +165,7 @@ impl Locks {
                 if turn.lease.look_is_due(now, LOOK_STANDING_BY) {
                     actions.push(Action::LookForOthers(Arc::clone(&turn.lease)));
                 }
-                if keeper::has_rested(&turn.lease) {
+                if keeper::has_rested(&turn.lease, now) {
                     actions.push(Action::Renew(Arc::clone(&turn.lease)));
                 }
                 return Entering::Taken(turn);
