@@ -43,6 +43,10 @@ pub(crate) const GIVE_WAY_TO_FAR: Duration = Duration::from_millis(400);
 pub(crate) const FAR: Duration = Duration::from_millis(37);
 /// For how long a waiting process is known to wait.
 pub(crate) const WANT: Duration = Duration::from_secs(10);
+/// A process that has had no turn is known to wait for so much longer for each turn of others that it has seen, up to so many turns. It says so
+/// again when its wish tells of two turns less.
+pub(crate) const PER_TURN: Duration = Duration::from_secs(1);
+pub(crate) const MOST_TURNS: u32 = 9;
 /// A client far away that has waited for so long wishes urgently: those nearby let it go first, or it would find the lock free by chance
 /// alone.
 pub(crate) const LONG_WAIT: Duration = Duration::from_secs(1);
@@ -116,8 +120,15 @@ const _: () = {
         "a wish outlives many turns"
     );
     assert!(
-        longer(URGENT, WANT) && longer(WANT_URGENTLY, URGENT.saturating_mul(2)),
+        longer(
+            URGENT,
+            WANT.saturating_add(PER_TURN.saturating_mul(MOST_TURNS))
+        ),
         "an urgent wish is told from any other"
+    );
+    assert!(
+        longer(WANT_URGENTLY, URGENT.saturating_mul(2)),
+        "an urgent wish stays so for a while"
     );
     assert!(
         longer(STANDBY, WANT_URGENTLY.saturating_add(LONGEST_WAIT))

@@ -483,7 +483,8 @@ async fn wanted_and_free_for(connection: &mut MySqlConnection) -> (i64, i64) {
 }
 
 /// A transaction's turn is one like any other: others leave the lock alone for a moment after it, if somebody waits. If it has said itself that it
-/// waits, that is answered; but not a wish that is urgent, and for which others make way just now. A wish for which they made way in vain goes.
+/// waits, that is answered; but not a wish that is urgent, and for which others make way just now. A wish for which they made way in vain goes,
+/// unless another transaction held the row in that time: then who waits could not come.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transactions_turn_is_one_like_any_other() {
     const HOUR: i64 = 3_600;
@@ -491,25 +492,29 @@ async fn a_transactions_turn_is_one_like_any_other() {
     let client = database.client().await;
     let mut observer = database.connection().await;
     let update = |command: &support::proxy::Command| command.contains_word("UPDATE");
-    // Whether the transaction waits; for how long the lock is wanted, how long ago it was released, in seconds; whether the wish stays.
+    // Whether the transaction waits; for how long the lock is wanted, how long ago it was released, in seconds; whether another transaction has it
+    // meanwhile; whether the wish stays.
     let cases = [
-        (true, 10, HOUR, false),
-        (true, 10, -HOUR, false),
-        (true, 70, HOUR, false),
-        (true, 70, -HOUR, true),
-        (true, 300, -HOUR, true),
-        (false, 10, -HOUR, true),
-        (false, 70, -HOUR, true),
+        (true, 10, HOUR, false, false),
+        (true, 10, -HOUR, false, false),
+        (true, 70, HOUR, false, false),
+        (true, 70, HOUR, true, true),
+        (true, 70, -HOUR, false, true),
+        (true, 300, -HOUR, false, true),
+        (false, 10, -HOUR, false, true),
+        (false, 70, -HOUR, false, true),
         // Others have left it alone for long, and nobody came.
-        (false, 10, HOUR, false),
-        (false, 300, HOUR, false),
+        (false, 10, HOUR, false, false),
+        (false, 300, HOUR, false, false),
+        (false, 10, HOUR, true, true),
+        (false, 300, HOUR, true, true),
     ];
-    for (waits, wish, free_for, stays) in cases {
+    for (waits, wish, free_for, another, stays) in cases {
         for tries in [false, true] {
             if tries && waits {
                 continue;
             }
-            let what = format!("{waits}, {tries}, {wish} s, {free_for} s");
+            let what = format!("{waits}, {tries}, {wish} s, {free_for} s, {another}");
             eventually("it is free", || is_free(&client, "w")).await;
             let held = if waits {
                 Some(client.lock("w").acquire().await.expect("acquires"))
@@ -539,8 +544,9 @@ async fn a_transactions_turn_is_one_like_any_other() {
             }
             // It has looked.
             gate.reached().await;
+            let more = u8::from(another);
             let sql = format!(
-                "UPDATE t_tag_lock SET wanted_until=UTC_TIMESTAMP(6)+INTERVAL {wish} SECOND,\
+                "UPDATE t_tag_lock SET wanted_until=UTC_TIMESTAMP(6)+INTERVAL {wish} SECOND,fence=fence+{more},\
                  deadline=UTC_TIMESTAMP(6)-INTERVAL {free_for} SECOND WHERE lock_name='w' AND kind=1"
             );
             run(&mut observer, &sql).await;

@@ -273,15 +273,17 @@ pub(crate) fn finish(
 }
 
 /// Takes a lock for the rest of the transaction, if no lease holds it; its fencing token is the
-/// acknowledgement's last insert id. Waits for the row. `has_wished`: the row says that it is waited for, which this answers.
-pub(crate) fn lock(dialect: Dialect, name: &str, has_wished: bool) -> Change {
+/// acknowledgement's last insert id. Waits for the row. `has_wished`: the row says that it is waited for, which this answers. `seen`: the row's
+/// fence when it was found free.
+pub(crate) fn lock(dialect: Dialect, name: &str, has_wished: bool, seen: Option<u64>) -> Change {
     let mut change = Change::new(dialect);
     let sql = &mut change.sql;
-    sql.push_str("UPDATE t_tag_lock t SET t.fence=LAST_INSERT_ID(GREATEST(t.fence,");
+    // The server sets one column after the other: the fence comes after what is told by it.
+    sql.push_str("UPDATE t_tag_lock t SET t.wanted_until=");
+    sql.push_str(&answered_wish(GivesWay::of(has_wished), seen));
+    sql.push_str(",t.fence=LAST_INSERT_ID(GREATEST(t.fence,");
     sql.push_str(NOW_MICROS);
-    sql.push_str(")+1),t.wanted_until=");
-    sql.push_str(&answered_wish(GivesWay::of(has_wished)));
-    sql.push_str(",t.deadline=");
+    sql.push_str(")+1),t.deadline=");
     sql.push_str(&free_until());
     sql.push_str(",t.modify_time=");
     sql.push_str(NOW);
@@ -292,11 +294,11 @@ pub(crate) fn lock(dialect: Dialect, name: &str, has_wished: bool) -> Change {
 
 /// As [`lock`], but a row that another transaction holds is an error at once. Not `SKIP LOCKED`: under
 /// REPEATABLE READ that locks the gap behind the row that it skips, and with it the inserts of others.
-pub(crate) fn try_lock(dialect: Dialect, name: &str) -> Change {
+pub(crate) fn try_lock(dialect: Dialect, name: &str, seen: Option<u64>) -> Change {
     let mut change = Change::new(dialect);
     let sql = &mut change.sql;
     sql.push_str("UPDATE (SELECT t.lock_name AS n,t.fence AS f,");
-    sql.push_str(&answered_wish(GivesWay::TO_ALL));
+    sql.push_str(&answered_wish(GivesWay::TO_ALL, seen));
     sql.push_str(" AS w,");
     sql.push_str(&free_until());
     sql.push_str(" AS d FROM t_tag_lock t");
@@ -314,11 +316,16 @@ pub(crate) fn try_lock(dialect: Dialect, name: &str) -> Change {
 }
 
 /// The wish in the row, once a transaction has taken the lock that gives way to such wishes. One to which it does not give way is its own, and is
-/// answered, as by a lease's grant; one for which others have left the lock alone in vain is of somebody who does not come. Any other stays.
-fn answered_wish(gives_way: GivesWay) -> String {
-    let unwanted = row::now(&wish::unwanted());
-    let unwanted = unwanted.replace("v.gives_way", &gives_way.seconds().to_string());
-    format!("IF({unwanted},{NOW},t.wanted_until)")
+/// answered, as by a lease's grant. One for which others have left the lock alone in vain is of somebody who does not come; but if the
+/// fence is no longer the one that was seen, another transaction held the row meanwhile, and he could not come. Any other stays.
+fn answered_wish(gives_way: GivesWay, seen: Option<u64>) -> String {
+    let mut answered = row::now(wish::unheeded());
+    answered = answered.replace("v.gives_way", &gives_way.seconds().to_string());
+    if let Some(fence) = seen {
+        let in_vain = row::now(&wish::in_vain());
+        answered = format!("{answered} OR (t.fence={fence} AND {in_vain})");
+    }
+    format!("IF({answered},{NOW},t.wanted_until)")
 }
 
 /// Until when a lock has been free that a transaction takes. For a moment from then on others leave it to who waits, so that transactions

@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use crate::clock::from_micros;
-use crate::timing::{GIVE_WAY, GIVE_WAY_TO_FAR, GIVE_WAY_TO_STANDBY, STANDBY, URGENT};
+use crate::timing::{
+    GIVE_WAY, GIVE_WAY_TO_FAR, GIVE_WAY_TO_STANDBY, PER_TURN, STANDBY, URGENT, WANT,
+};
 
 /// To whose wishes somebody gives way who asks for a lock: to those that are known for longer than so many seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,20 @@ impl GivesWay {
     }
 }
 
+/// The wish of a process that has had no turn, though it has seen so many of others.
+pub(crate) fn first_turn(turns: u32) -> Duration {
+    WANT + PER_TURN * turns
+}
+
+/// How many turns somebody has seen who has had none and whose wish is known for so long still.
+pub(crate) fn turns_seen(wanted: Duration) -> u32 {
+    if wanted > URGENT {
+        return 0;
+    }
+    let longer = wanted.saturating_sub(WANT).as_micros();
+    u32::try_from(longer.div_ceil(PER_TURN.as_micros())).unwrap_or_default()
+}
+
 /// How long others give way to a wish that is known for so long still.
 pub(crate) fn give_way(wanted: Duration) -> Duration {
     if wanted > STANDBY {
@@ -55,13 +71,22 @@ pub(crate) fn give_way(wanted: Duration) -> Duration {
 
 /// Nobody waits to whom `v.gives_way` gives way, or the lock has been free for long enough for him to come.
 pub(super) fn unwanted() -> String {
+    format!("{} OR {}", unheeded(), in_vain())
+}
+
+/// Nobody waits to whom `v.gives_way` gives way.
+pub(super) fn unheeded() -> &'static str {
+    "t.wanted_until<=TIMESTAMPADD(SECOND,v.gives_way,{at})"
+}
+
+/// The lock has been free for long enough for who waits to come.
+pub(super) fn in_vain() -> String {
     let longer = |than: Duration| {
         let seconds = than.as_secs();
         format!("t.wanted_until>TIMESTAMPADD(SECOND,{seconds},{{at}})")
     };
     format!(
-        "t.wanted_until<=TIMESTAMPADD(SECOND,v.gives_way,{{at}}) \
-         OR t.deadline<=TIMESTAMPADD(MICROSECOND,IF({},-{},IF({},-{},-{})),{{at}})",
+        "t.deadline<=TIMESTAMPADD(MICROSECOND,IF({},-{},IF({},-{},-{})),{{at}})",
         longer(STANDBY),
         GIVE_WAY_TO_STANDBY.as_micros(),
         longer(URGENT),

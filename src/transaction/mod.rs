@@ -215,8 +215,8 @@ impl LockClient {
         self.inner().touch(&key).await?;
         // A lease is waited for outside the transaction: a row that the transaction has locked could
         // not be renewed.
-        let has_wished = self.inner().wait_until_free(&key).await?;
-        let lock = transaction::lock(dialect, name, has_wished);
+        let (has_wished, seen) = self.inner().wait_until_free(&key).await?;
+        let lock = transaction::lock(dialect, name, has_wished, seen);
         match self.inner().take(connection, lock, &key).await? {
             Some(lock) => Ok(lock),
             None => Err(self.inner().timed_out(&key.name, InVain::Held).await),
@@ -243,16 +243,14 @@ impl LockClient {
         let dialect = self.inner().engine.dialect().await?;
         self.inner().locks.wake(&key.name).await;
         self.inner().touch(&key).await?;
-        if let Some(row) = self.inner().look(&key).await?
-            && !self.inner().locks.opens(&key.name, &row, false).await?
+        let row = self.inner().look(&key).await?;
+        if let Some(row) = &row
+            && !self.inner().locks.opens(&key.name, row, false).await?
         {
             return Ok(None);
         }
-        match self
-            .inner()
-            .take(connection, transaction::try_lock(dialect, name), &key)
-            .await
-        {
+        let lock = transaction::try_lock(dialect, name, row.map(|row| row.fence));
+        match self.inner().take(connection, lock, &key).await {
             Err(Error::Busy { .. }) => Ok(None),
             answer => answer,
         }
@@ -296,8 +294,8 @@ impl Inner {
         Ok(row)
     }
 
-    /// Whether the row says that we wait: then our turn is the answer.
-    async fn wait_until_free(&self, key: &RowKey) -> Result<bool, Error> {
+    /// Whether the row says that we wait: then our turn is the answer. And the row's fence when it was free.
+    async fn wait_until_free(&self, key: &RowKey) -> Result<(bool, Option<u64>), Error> {
         let end = Moment::now().after(self.engine.request_limit());
         let mut pause = Duration::from_millis(1);
         let mut told: Option<Moment> = None;
@@ -322,7 +320,7 @@ impl Inner {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(50));
         }
-        Ok(told.is_some())
+        Ok((told.is_some(), fence))
     }
 
     /// Makes sure that a row exists and that no purge takes it for a while.

@@ -2,20 +2,24 @@
 //! once when the lock becomes free; each other one a moment later for every client before it.
 //!
 //! Every client sees the same holders come and go when it looks at the row, so all agree on the order
-//! without a word. Of those that have had no turn nobody else knows: each asks the sooner the more turns it has seen while it waited.
+//! without a word. Those that have had no turn nobody else knows: such a newcomer asks the sooner the more turns it has seen while it
+//! waited, and says in its wish how many those are; who has seen fewer lets it go first.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::mutant::{self, Mutant};
+use crate::timing::MOST_TURNS;
 
 /// By how much a client asks later for each that it lets go first: longer than the pause between two
 /// looks, and than an acquire takes.
 const COURTESY: Duration = Duration::from_millis(10);
 /// What is shorter is nothing beside a round trip.
 const LEAST: Duration = Duration::from_micros(500);
-/// Who was not known and had a turn is likely to be one of several, of which the next has one within so many turns.
+/// A newcomer is likely to be one of several, of which the next has a turn within so many turns.
 const NEWCOMERS: u32 = 8;
+/// A newcomer that has seen so many turns of others has waited for longer than the client whose turn was the last but one.
+const OVERDUE: u32 = 2;
 /// No client lets others go first for longer.
 const MOST: Duration = Duration::from_millis(150);
 /// A client that was let go first this often and did not come does not wait any more.
@@ -45,8 +49,10 @@ pub(crate) struct Rotation {
     courteous: bool,
     /// How many turns of others there were since ours, or since we came.
     seen: u32,
-    /// Others wait who have had no turn: that is likely for so many turns more.
+    /// We have had no turn, and others wait who have had none: that is likely for so many turns more.
     newcomers: u32,
+    /// How many turns a newcomer has seen, as the row says: the one that has seen most.
+    newcomer: u32,
 }
 
 impl Rotation {
@@ -59,6 +65,7 @@ impl Rotation {
             courteous: false,
             seen: 0,
             newcomers: 0,
+            newcomer: 0,
         }
     }
 
@@ -72,6 +79,24 @@ impl Rotation {
     /// We have had no turn.
     pub(crate) fn is_newcomer(&self) -> bool {
         self.own.is_none()
+    }
+
+    /// We have had no turn, though others have had theirs since we came: how many, for our wish to say.
+    pub(crate) fn overdue(&self) -> Option<u32> {
+        let overdue = self.is_newcomer() && self.seen >= OVERDUE;
+        (overdue && !mutant::on(Mutant::NewcomersOvertake)).then_some(self.seen.min(MOST_TURNS))
+    }
+
+    /// The row says that a newcomer has seen so many turns: no other has seen more.
+    pub(crate) fn newcomer_has_seen(&mut self, turns: u32) {
+        if !mutant::on(Mutant::NewcomersOvertake) {
+            self.newcomer = turns;
+        }
+    }
+
+    /// A newcomer waits that has waited for longer than we have.
+    fn is_behind_newcomer(&self) -> bool {
+        self.newcomer > self.seen
     }
 
     /// Our own turn begins.
@@ -93,12 +118,7 @@ impl Rotation {
         // A newcomer may have come late: who is still let go first after some of those is not there.
         self.pass_over(Some(before.unwrap_or(now)));
         self.seen = self.seen.saturating_add(1);
-        let is_new = before.is_none() && self.own.is_some() && !self.others.is_empty();
-        self.newcomers = if is_new && !mutant::on(Mutant::NewcomersOvertake) {
-            NEWCOMERS
-        } else {
-            self.newcomers.saturating_sub(1)
-        };
+        self.newcomers = self.newcomers.saturating_sub(1);
         self.others.push(Other {
             client,
             turn: now,
@@ -128,7 +148,8 @@ impl Rotation {
 
     /// It is likely that nobody has waited longer than we have.
     pub(crate) fn is_next(&self) -> bool {
-        self.ahead() == 0 && (self.newcomers == 0 || self.seen >= PASSED_OVER)
+        let known = self.newcomers == 0 || self.seen >= PASSED_OVER;
+        self.ahead() == 0 && known && !self.is_behind_newcomer()
     }
 
     /// The lock is free. How long to let those go first that have waited longer; once each time.
@@ -136,11 +157,15 @@ impl Rotation {
         if self.courteous {
             return None;
         }
-        let ahead = u32::try_from(self.ahead()).unwrap_or(u32::MAX);
-        let mut courtesy = COURTESY.saturating_mul(ahead).min(MOST);
-        if self.newcomers > 0 {
-            courtesy = courtesy.max(COURTESY / (1 << (self.seen / 2).min(16)));
-        }
+        let courtesy = if !self.is_newcomer() {
+            let ahead = self.ahead() + usize::from(self.is_behind_newcomer());
+            let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+            COURTESY.saturating_mul(ahead).min(MOST)
+        } else if self.newcomers > 0 && (self.newcomer == 0 || self.is_behind_newcomer()) {
+            COURTESY / (1 << (self.seen / 2).min(16))
+        } else {
+            Duration::ZERO
+        };
         self.courteous = courtesy >= LEAST;
         self.courteous.then_some(courtesy)
     }
@@ -159,6 +184,21 @@ mod tests {
         let mut rotation = Rotation::new(client);
         rotation.came_later();
         rotation
+    }
+
+    /// What the row says of newcomers, as all see it at their looks.
+    fn look<'a>(clients: impl Iterator<Item = &'a mut Rotation>) {
+        let mut clients: Vec<_> = clients.collect();
+        let most = clients.iter().filter_map(|client| client.overdue()).max();
+        for client in &mut clients {
+            client.newcomer_has_seen(most.unwrap_or_default());
+        }
+    }
+
+    /// By how much a client is late by chance: up to 8 ms.
+    fn late(round: u32, place: usize, seed: u32) -> Duration {
+        let dice = crc32fast::hash(format!("{seed} {round} {place}").as_bytes());
+        Duration::from_micros((dice % 8_000).into())
     }
 
     #[test]
@@ -212,6 +252,7 @@ mod tests {
         clients.push(newcomer(8));
         let mut turns = 0;
         for round in 0..1_000_u32 {
+            look(clients.iter_mut());
             let delays = clients.iter_mut().enumerate().map(|(place, rotation)| {
                 let dice = crc32fast::hash(format!("{round} {place}").as_bytes());
                 (rotation.courtesy().unwrap_or_default(), dice, place)
@@ -242,12 +283,12 @@ mod tests {
             (0..9).map(|client| (newcomer(client), 0)).collect();
         let mut waits = Vec::new();
         for round in 0..10_000_u32 {
+            look(clients.iter_mut().map(|(rotation, _)| rotation));
             let delays = clients
                 .iter_mut()
                 .enumerate()
                 .map(|(place, (rotation, _))| {
-                    let dice = crc32fast::hash(format!("{round} {place}").as_bytes()) % 8_000;
-                    let late = Duration::from_micros(dice.into());
+                    let late = late(round, place, 0);
                     (rotation.courtesy().unwrap_or_default() + late, place)
                 });
             let (_, next) = delays.min().expect("nine");
@@ -264,6 +305,39 @@ mod tests {
             "{:?}",
             &waits[9_900..]
         );
+    }
+
+    /// Four clients that begin at once, each of which is a few milliseconds late by chance: two do not take turns while the other two wait for their first.
+    #[test]
+    fn who_has_had_a_turn_lets_newcomers_go_first() {
+        for seed in 0..1_000 {
+            let mut clients: Vec<Rotation> = (0..4).map(Rotation::new).collect();
+            for client in &mut clients[1..] {
+                client.came_later();
+            }
+            let mut next = 0;
+            let mut turns = 0;
+            while clients.iter().any(Rotation::is_newcomer) {
+                turns += 1;
+                for (place, client) in clients.iter_mut().enumerate() {
+                    let now = at(turns.into());
+                    if place == next {
+                        client.own_turn(now);
+                    } else {
+                        client.saw(u32::try_from(next).expect("small"), now);
+                    }
+                }
+                look(clients.iter_mut());
+                let holder = next;
+                let delays = clients.iter_mut().enumerate().map(|(place, client)| {
+                    let late = late(turns, place, seed);
+                    (client.courtesy().unwrap_or_default() + late, place)
+                });
+                let others = delays.filter(|(_, place)| *place != holder);
+                next = others.min().expect("three").1;
+            }
+            assert!(turns <= 6, "the last newcomer's turn was turn {turns}");
+        }
     }
 
     /// Four clients that each follow their own view, one of them sometimes late: nobody is left out for long.

@@ -8,9 +8,9 @@ use crate::lock::registry::pace::Pace;
 use crate::lock::registry::rotation::Rotation;
 use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
-use crate::sql::wish::{GivesWay, give_way};
+use crate::sql::wish::{GivesWay, first_turn, give_way, turns_seen};
 use crate::timing::{
-    ANSWER, FAR, GIVE_WAY, LONG_WAIT, LONGEST_WAIT, LOOK_STANDING_BY, WAITED_SINCE, WANT,
+    ANSWER, FAR, GIVE_WAY, LONG_WAIT, LONGEST_WAIT, LOOK_STANDING_BY, PER_TURN, WAITED_SINCE, WANT,
     WANT_AGAIN, WANT_STANDING_BY, WANT_URGENTLY,
 };
 use crate::token::Token;
@@ -139,6 +139,8 @@ impl Watch {
         self.asked = 0;
         if let Some(row) = row {
             self.rotation.saw(row.client, now);
+            let wanted = from_micros(row.wanted);
+            self.rotation.newcomer_has_seen(turns_seen(wanted));
         }
         self.note(row, patient, now);
         self.holder = row.filter(|row| !row.is_free()).map(|row| row.client);
@@ -280,6 +282,9 @@ impl Watch {
             (WANT_STANDING_BY, left > WANT_STANDING_BY / 2)
         } else if let Some(wish) = self.urgent_wish(now) {
             (wish, from_micros(row.wanted) + WAITED_SINCE >= wish)
+        } else if let Some(turns) = self.rotation.overdue() {
+            let wish = first_turn(turns);
+            (wish, from_micros(row.wanted) + PER_TURN * 2 >= wish)
         } else {
             (WANT, row.wanted > 0)
         };

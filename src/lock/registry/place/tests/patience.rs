@@ -1,7 +1,7 @@
 //! Those who are far away, and those who have waited for long.
 
 use super::*;
-use crate::sql::wish::GivesWay;
+use crate::sql::wish::{GivesWay, first_turn, turns_seen};
 
 /// What a look tells is over when an acquire comes there.
 #[test]
@@ -173,4 +173,56 @@ fn stands_by(wanted: i64) {
     newer.looked(&free(GIVE_WAY_TO_STANDBY));
     assert_eq!(newer.asked(), [(None, None)], "it did not come");
     drop((waiting, beside));
+}
+
+/// Who has had no turn says how many of others it has seen. Who has had one since lets it go first; who has waited for as long does not.
+#[test]
+fn a_newcomer_that_has_waited_longer_goes_before_who_has_had_a_turn() {
+    let mut newcomer = Scene::new();
+    let waiting = newcomer.wait(None);
+    newcomer.refused(&held(7, 0));
+    newcomer.asked();
+    let mut said = Vec::new();
+    let mut row = held(7, OTHER);
+    for turn in 0..12 {
+        // A grant answers the wish; the next look is a moment later.
+        row = held(row.fence + 1, OTHER + turn % 2);
+        for _ in 0..3 {
+            newcomer.now = newcomer.now.after(WANT_AGAIN);
+            newcomer.actions.clear();
+            newcomer.looked(&row);
+            if let [Action::Want(wish, _)] = newcomer.actions[..] {
+                row.wanted = micros(wish);
+                said.push(turns_seen(wish));
+            }
+        }
+    }
+    assert_eq!(said, [0, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9]);
+
+    for (seen, waits) in [(1, false), (2, true)] {
+        let mut scene = Scene::new();
+        let mut answers = scene.wait(None);
+        scene.asked();
+        let turn = scene.granted(None, &mut answers);
+        let lease = Arc::clone(&turn.lease);
+        turn.disarm();
+        scene
+            .place
+            .end_turn(&lease, true, scene.now, &mut scene.actions);
+        scene
+            .place
+            .released(WANT, Some(5), scene.now, &mut scene.actions);
+        let again = scene.wait(None);
+        let row = |status, fence| RowState {
+            status,
+            wanted: micros(first_turn(seen)),
+            ..held(fence, OTHER)
+        };
+        scene.looked(&row(ACTIVE, 20));
+        scene.asked();
+        scene.looked(&row(FREE, 20));
+        assert_eq!(scene.asked().is_empty(), waits, "{seen} turns");
+        drop(again);
+    }
+    drop(waiting);
 }
