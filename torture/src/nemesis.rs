@@ -47,12 +47,12 @@ pub fn choose(names: &str) -> Result<Vec<Box<dyn Fault>>, String> {
 }
 
 impl Nemesis {
-    /// Begins to break things. Faults that cannot be done here are left out, and named.
+    /// Begins to break things, `gap` times as seldom as usual. Faults that cannot be done here are left out, and named.
     ///
     /// # Errors
     ///
     /// A sentence about a fault that was asked for by name and cannot be done.
-    pub fn start(rig: &Arc<Rig>, chosen: Vec<Box<dyn Fault>>) -> Result<Self, String> {
+    pub fn start(rig: &Arc<Rig>, chosen: Vec<Box<dyn Fault>>, gap: u32) -> Result<Self, String> {
         let mut lanes = JoinSet::new();
         let (possible, impossible): (Vec<_>, Vec<_>) =
             chosen.into_iter().partition(|fault| fault.is_possible(rig));
@@ -70,7 +70,7 @@ impl Nemesis {
             // The workers' streams begin at 1 << 32.
             random.set_stream(number);
             let rig = Arc::clone(rig);
-            lanes.spawn(async move { work(&rig, lane, mine, random).await });
+            lanes.spawn(async move { work(&rig, lane, mine, gap, random).await });
         }
         Ok(Self { lanes })
     }
@@ -93,6 +93,7 @@ async fn work(
     rig: &Rig,
     lane: Lane,
     faults: Vec<Box<dyn Fault>>,
+    gap: u32,
     mut random: ChaCha8Rng,
 ) -> Vec<String> {
     let mut problems = Vec::new();
@@ -103,8 +104,8 @@ async fn work(
     let mut last = Instant::now();
     loop {
         // From one fault's beginning to the next one's: a server that is slow to come back is not killed all the time.
-        let gap = lane.longest_gap().mul_f64(random.random());
-        let left = gap.saturating_sub(last.elapsed());
+        let pause = (lane.longest_gap() * gap).mul_f64(random.random());
+        let left = pause.saturating_sub(last.elapsed());
         if !rig.pause(left.max(lane.shortest_rest())).await {
             return problems;
         }

@@ -75,6 +75,9 @@ pub struct RunOptions {
     /// `default`, `none`, or names with commas between; a wrong name lists them.
     #[arg(long, value_name = "LIST", default_value = "default")]
     pub faults: String,
+    /// How many times as long as usual the time between two faults is: for runs that shall come to many operations.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub fault_gap: u32,
     /// Break the library on purpose; builds it once more. `torture mutants` tries all of them.
     #[arg(long, value_name = "M")]
     pub mutant: Option<String>,

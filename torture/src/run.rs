@@ -119,7 +119,7 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
         rig.fleet.start(slot)?;
     }
     let following = tokio::spawn(cluster::follow(Arc::clone(&rig)));
-    let nemesis = Nemesis::start(&rig, faults)?;
+    let nemesis = Nemesis::start(&rig, faults, options.fault_gap)?;
     let began = Instant::now();
     let loaded = if findings.is_empty() {
         load(&rig, options).await
