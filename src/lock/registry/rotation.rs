@@ -3,7 +3,8 @@
 //!
 //! Every client sees the same holders come and go when it looks at the row, so all agree on the order
 //! without a word. Those that have had no turn nobody else knows: such a newcomer asks the sooner the more turns it has seen while it
-//! waited, and says in its wish how many those are; who has seen fewer lets it go first.
+//! waited, and says in its wish how many those are; who has seen fewer lets it go first, unless the row tells of a more
+//! urgent wish in its place.
 
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ impl Rotation {
         (overdue && !mutant::on(Mutant::NewcomersOvertake)).then_some(self.seen.min(MOST_TURNS))
     }
 
-    /// The row says that a newcomer has seen so many turns: no other has seen more.
+    /// The row says that a newcomer has seen so many turns, at least.
     pub(crate) fn newcomer_has_seen(&mut self, turns: u32) {
         if !mutant::on(Mutant::NewcomersOvertake) {
             self.newcomer = turns;
@@ -105,7 +106,7 @@ impl Rotation {
         self.own = Some(now);
         self.last = self.client;
         self.courteous = false;
-        self.seen = 0;
+        (self.seen, self.newcomers) = (0, 0);
     }
 
     /// This client was seen to hold the lock, or to have held it last.
@@ -161,7 +162,7 @@ impl Rotation {
             let ahead = self.ahead() + usize::from(self.is_behind_newcomer());
             let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
             COURTESY.saturating_mul(ahead).min(MOST)
-        } else if self.newcomers > 0 && (self.newcomer == 0 || self.is_behind_newcomer()) {
+        } else if self.is_behind_newcomer() || (self.newcomers > 0 && self.newcomer == 0) {
             COURTESY / (1 << (self.seen / 2).min(16))
         } else {
             Duration::ZERO
@@ -305,6 +306,17 @@ mod tests {
             "{:?}",
             &waits[9_900..]
         );
+    }
+
+    /// Also one that came in the moment in which no wish was known.
+    #[test]
+    fn a_newcomer_lets_one_go_first_that_has_seen_more() {
+        let mut rotation = Rotation::new(9);
+        rotation.saw(1, at(1));
+        rotation.newcomer_has_seen(2);
+        assert_eq!(rotation.courtesy(), Some(COURTESY));
+        rotation.saw(2, at(2));
+        assert_eq!(rotation.courtesy(), None, "it has seen as many");
     }
 
     /// Four clients that begin at once, each of which is a few milliseconds late by chance: two do not take turns while the other two wait for their first.
