@@ -484,7 +484,7 @@ async fn wanted_and_free_for(connection: &mut MySqlConnection) -> (i64, i64) {
 
 /// A transaction's turn is one like any other: others leave the lock alone for a moment after it, if somebody waits. If it has said itself that it
 /// waits, that is answered; but not a wish that is urgent, and for which others make way just now. A wish for which they made way in vain goes,
-/// unless another transaction held the row in that time: then who waits could not come.
+/// unless another transaction took the lock in that time: then who waits could not come.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transactions_turn_is_one_like_any_other() {
     const HOUR: i64 = 3_600;

@@ -317,7 +317,8 @@ pub(crate) fn try_lock(dialect: Dialect, name: &str, seen: Option<u64>) -> Chang
 
 /// The wish in the row, once a transaction has taken the lock that gives way to such wishes. One to which it does not give way is its own, and is
 /// answered, as by a lease's grant. One for which others have left the lock alone in vain is of somebody who does not come; but if the
-/// fence is no longer the one that was seen, another transaction held the row meanwhile, and he could not come. Any other stays.
+/// fence is no longer the one that was seen, another transaction had the lock meanwhile, and he could not come. (One that was rolled back has left no
+/// trace: he says again that he waits.) Any other stays.
 fn answered_wish(gives_way: GivesWay, seen: Option<u64>) -> String {
     let mut answered = row::now(wish::unheeded());
     answered = answered.replace("v.gives_way", &gives_way.seconds().to_string());

@@ -54,6 +54,8 @@ pub(crate) struct Rotation {
     newcomers: u32,
     /// How many turns a newcomer has seen, as the row says: the one that has seen most.
     newcomer: u32,
+    /// How often a newcomer was let go first since a client had a turn that was not known.
+    let_first: u32,
 }
 
 impl Rotation {
@@ -67,6 +69,7 @@ impl Rotation {
             seen: 0,
             newcomers: 0,
             newcomer: 0,
+            let_first: 0,
         }
     }
 
@@ -95,9 +98,9 @@ impl Rotation {
         }
     }
 
-    /// A newcomer waits that has waited for longer than we have.
+    /// A newcomer waits that has waited for longer than we have; and it comes when it is let go first.
     fn is_behind_newcomer(&self) -> bool {
-        self.newcomer > self.seen
+        self.newcomer > self.seen && self.let_first < PASSED_OVER
     }
 
     /// Our own turn begins.
@@ -116,6 +119,9 @@ impl Rotation {
         }
         let position = self.others.iter().position(|other| other.client == client);
         let before = position.map(|position| self.others.swap_remove(position).turn);
+        if before.is_none() {
+            self.let_first = 0;
+        }
         // A newcomer may have come late: who is still let go first after some of those is not there.
         self.pass_over(Some(before.unwrap_or(now)));
         self.seen = self.seen.saturating_add(1);
@@ -167,6 +173,7 @@ impl Rotation {
         } else {
             Duration::ZERO
         };
+        self.let_first += u32::from(self.is_behind_newcomer());
         self.courteous = courtesy >= LEAST;
         self.courteous.then_some(courtesy)
     }
@@ -243,6 +250,25 @@ mod tests {
             pauses += u32::from(rotation.courtesy().is_some());
         }
         assert!((1..=PASSED_OVER).contains(&pauses), "{pauses}");
+    }
+
+    /// Two clients take turns, and a newcomer is too far away to come while it is let go first.
+    #[test]
+    fn a_newcomer_that_does_not_come_is_not_waited_for() {
+        let mut rotation = Rotation::new(9);
+        rotation.own_turn(at(0));
+        rotation.saw(2, at(1));
+        let mut pauses = 0;
+        for time in 1..10 {
+            rotation.own_turn(at(10 * time));
+            rotation.saw(2, at(10 * time + 1));
+            rotation.newcomer_has_seen(MOST_TURNS);
+            pauses += u32::from(rotation.courtesy().is_some());
+        }
+        assert_eq!(pauses, PASSED_OVER);
+        // Another one has come.
+        rotation.saw(3, at(100));
+        assert_eq!(rotation.courtesy(), Some(COURTESY));
     }
 
     /// Clients that live for one turn, as command-line tools do, eight at a time, beside one that lasts: it has its share, and

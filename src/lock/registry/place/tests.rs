@@ -150,6 +150,11 @@ impl Scene {
 
     /// Its holder is done, and the release is known.
     fn release(&mut self, turn: Turn) {
+        self.release_to(turn, Duration::ZERO, None);
+    }
+
+    /// The same; the row tells that another process is known to wait for so long still, and has this fence.
+    fn release_to(&mut self, turn: Turn, wanted: Duration, fence: Option<u64>) {
         let lease = Arc::clone(&turn.lease);
         turn.disarm();
         let over = self
@@ -157,7 +162,7 @@ impl Scene {
             .end_turn(&lease, true, self.now, &mut self.actions);
         assert_eq!(over, TurnOver::Over);
         self.place
-            .released(Duration::ZERO, None, self.now, &mut self.actions);
+            .released(wanted, fence, self.now, &mut self.actions);
     }
 
     fn over(&mut self, id: u64) -> Leaving {
@@ -209,15 +214,7 @@ fn a_short_wait_asks_at_least_once() {
         let mut answers = scene.wait(None);
         scene.asked();
         let turn = scene.granted(None, &mut answers);
-        let lease = Arc::clone(&turn.lease);
-        turn.disarm();
-        scene
-            .place
-            .end_turn(&lease, true, scene.now, &mut scene.actions);
-        let wanted = Duration::from_secs(5);
-        scene
-            .place
-            .released(wanted, Some(5), scene.now, &mut scene.actions);
+        scene.release_to(turn, Duration::from_secs(5), Some(5));
         assert!(matches!(scene.place.state, State::Watching), "it gives way");
         let (mut waiter, _answers) = scene.waiter(None);
         waiter.until = Some(scene.now.after(wait));

@@ -204,14 +204,7 @@ fn a_newcomer_that_has_waited_longer_goes_before_who_has_had_a_turn() {
         let mut answers = scene.wait(None);
         scene.asked();
         let turn = scene.granted(None, &mut answers);
-        let lease = Arc::clone(&turn.lease);
-        turn.disarm();
-        scene
-            .place
-            .end_turn(&lease, true, scene.now, &mut scene.actions);
-        scene
-            .place
-            .released(WANT, Some(5), scene.now, &mut scene.actions);
+        scene.release_to(turn, WANT, Some(5));
         let again = scene.wait(None);
         let row = |status, fence| RowState {
             status,
