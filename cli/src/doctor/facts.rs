@@ -21,8 +21,8 @@ pub(super) struct Facts {
     pub(super) tables: Tables,
     /// The engine of each of the tables that is there.
     pub(super) engines: BTreeMap<String, String>,
-    /// The privileges that the account lacks, by their tables.
-    pub(super) denied: Vec<(&'static str, &'static str)>,
+    /// What the account was not let do.
+    pub(super) denied: Vec<Denied>,
     /// How many connections the account may have; 0 for as many as it likes.
     pub(super) account_limit: Option<u64>,
     /// Replicas that read this server's binary log.
@@ -48,6 +48,16 @@ pub(super) enum Tables {
     NotMigrated,
     /// The account may not read them.
     Hidden,
+}
+
+/// A statement on a table that the server refused.
+#[derive(Clone, Debug)]
+pub(super) struct Denied {
+    pub(super) table: &'static str,
+    /// The privilege that the statement needs.
+    pub(super) privilege: &'static str,
+    /// The server's error, if that is about something other than privileges: whether the account has this one is not known.
+    pub(super) otherwise: Option<String>,
 }
 
 /// How statements of one connection were answered.

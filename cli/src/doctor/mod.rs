@@ -69,6 +69,16 @@ impl Finding {
         }
     }
 
+    /// Of something that the server did not tell.
+    fn unknown(check: &'static str, what: &str) -> Self {
+        Self::note(
+            check,
+            format!("not known: {what}"),
+            "the server, or what stands before it, did not tell",
+            "connect to the server itself, with an account that may see its variables and these tables",
+        )
+    }
+
     fn problem(
         check: &'static str,
         what: impl Into<String>,

@@ -1,4 +1,5 @@
-//! Asking a server. What it does not tell is left out; nothing is decided here, and nothing is changed.
+//! Asking a server. Nothing is decided here, and nothing is changed. What the server refuses to tell is left out, and the checks say so; a
+//! question that stays unanswered ends the command.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -7,9 +8,10 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
 use tag_lock::Error;
 
-use super::facts::{Clocks, Facts, Group, TABLES, Tables, Wire};
+use super::facts::{Clocks, Denied, Facts, Group, TABLES, Tables, Wire};
 use crate::args::Common;
 use crate::exit::Failure;
+use crate::output::duration;
 
 /// The global variables that the checks look at.
 const VARIABLES: &str = "'innodb_flush_log_at_trx_commit','sync_binlog','log_bin','binlog_format','max_allowed_packet',\
@@ -48,27 +50,34 @@ pub(super) async fn read(common: &Common, older_than: Duration) -> Result<Facts,
     };
     let options = common.options()?;
     let database = options.get_database().unwrap_or_default().to_owned();
-    let connection = options.disable_statement_logging().connect().await;
-    let mut server = Server(connection.map_err(|error| told(&error))?);
+    let within = common.request_timeout.max(COUNTING) + Duration::from_secs(5);
+    let options = options.disable_statement_logging();
+    let mut server = Server {
+        connection: answer(within, options.connect())
+            .await?
+            .map_err(|error| told(&error))?,
+        within,
+    };
     let facts = Facts {
-        version: server.text("SELECT VERSION()").await.unwrap_or_default(),
-        variables: server.pairs(&format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})")).await,
-        status: server.pairs(&format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({STATUS})")).await,
+        version: server.text("SELECT VERSION()").await?.unwrap_or_default(),
+        variables: server.pairs(&format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})")).await?,
+        status: server.pairs(&format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({STATUS})")).await?,
         database,
         tables,
-        engines: server.engines().await,
-        denied: if tables == Tables::NotMigrated { Vec::new() } else { server.denied().await },
-        account_limit: server.number("SELECT @@max_user_connections").await,
+        engines: server.engines().await?,
+        denied: if tables == Tables::NotMigrated { Vec::new() } else { server.denied().await? },
+        account_limit: server.number("SELECT @@max_user_connections").await?,
         replicas: server
             .number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%'")
-            .await,
-        wire: server.wire().await,
-        clocks: server.clocks().await,
-        purgeable: if tables == Tables::Ready { server.purgeable(older_than).await } else { None },
+            .await?,
+        clocks: server.clocks().await?,
+        purgeable: if tables == Tables::Ready { server.purgeable(older_than).await? } else { None },
         older_than,
-        group: server.group().await,
+        group: server.group().await?,
+        // The last one: who does not like what it asks may close the connection.
+        wire: server.wire().await?,
     };
-    let _ = server.0.close().await;
+    let _ = answer(within, server.connection.close()).await;
     Ok(facts)
 }
 
@@ -76,43 +85,54 @@ fn told(error: &sqlx::Error) -> Failure {
     Failure::Other(format!("the server did not answer: {error}; try again"))
 }
 
-/// A connection for questions. Questions without an answer are left out.
-struct Server(MySqlConnection);
+/// What comes of it, if that is in time.
+async fn answer<F: Future>(within: Duration, question: F) -> Result<F::Output, Failure> {
+    tokio::time::timeout(within, question).await.map_err(|_| {
+        Failure::Other(format!(
+            "the server did not answer within {}; try again",
+            duration(within)
+        ))
+    })
+}
+
+/// A connection for questions. A question that the server refuses has the answer `None`, or an empty one.
+struct Server {
+    connection: MySqlConnection,
+    /// How long an answer may take.
+    within: Duration,
+}
 
 impl Server {
-    async fn rows(&mut self, sql: &str) -> Result<Vec<MySqlRow>, sqlx::Error> {
-        sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
-            .fetch_all(&mut self.0)
-            .await
+    /// The rows of the answer, or the server's error.
+    async fn rows(&mut self, sql: &str) -> Result<Result<Vec<MySqlRow>, sqlx::Error>, Failure> {
+        let question = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).fetch_all(&mut self.connection);
+        match answer(self.within, question).await? {
+            Err(error) if error.as_database_error().is_none() => Err(told(&error)),
+            answered => Ok(answered),
+        }
     }
 
-    async fn text(&mut self, sql: &str) -> Option<String> {
-        self.rows(sql)
-            .await
-            .ok()?
-            .first()?
-            .try_get_unchecked(0)
-            .ok()
+    async fn text(&mut self, sql: &str) -> Result<Option<String>, Failure> {
+        let rows = self.rows(sql).await?.unwrap_or_default();
+        Ok(rows.first().and_then(|row| row.try_get_unchecked(0).ok()))
     }
 
-    async fn number(&mut self, sql: &str) -> Option<u64> {
-        self.text(&format!("SELECT CAST(({sql}) AS CHAR)"))
-            .await?
-            .parse()
-            .ok()
+    async fn number(&mut self, sql: &str) -> Result<Option<u64>, Failure> {
+        let text = self.text(&format!("SELECT CAST(({sql}) AS CHAR)")).await?;
+        Ok(text.and_then(|text| text.parse().ok()))
     }
 
     /// The first column's texts, and the second one's.
-    async fn pairs(&mut self, sql: &str) -> BTreeMap<String, String> {
-        let rows = self.rows(sql).await.unwrap_or_default();
+    async fn pairs(&mut self, sql: &str) -> Result<BTreeMap<String, String>, Failure> {
+        let rows = self.rows(sql).await?.unwrap_or_default();
         let pair = |row: &MySqlRow| {
             let name: String = row.try_get_unchecked(0).ok()?;
             Some((name.to_lowercase(), row.try_get_unchecked(1).ok()?))
         };
-        rows.iter().filter_map(pair).collect()
+        Ok(rows.iter().filter_map(pair).collect())
     }
 
-    async fn engines(&mut self) -> BTreeMap<String, String> {
+    async fn engines(&mut self) -> Result<BTreeMap<String, String>, Failure> {
         let [locks, lanes] = TABLES;
         self.pairs(&format!(
             "SELECT TABLE_NAME,ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA=DATABASE() \
@@ -121,8 +141,8 @@ impl Server {
         .await
     }
 
-    /// What the account may not do to the tables. Each statement changes no row, whatever there is.
-    async fn denied(&mut self) -> Vec<(&'static str, &'static str)> {
+    /// What the account may not do to the tables, or what the server did not let it try. Each statement changes no row, whatever there is.
+    async fn denied(&mut self) -> Result<Vec<Denied>, Failure> {
         let [locks, lanes] = TABLES;
         let inserts = [
             (locks, "(lock_name,kind) SELECT 'x',9".to_owned()),
@@ -146,42 +166,51 @@ impl Server {
                 ("DELETE", format!("DELETE FROM {table} WHERE 1=0")),
             ] {
                 let sql = format!("SET sql_safe_updates=0;{sql};ROLLBACK");
-                if self.rows(&sql).await.is_err_and(|error| is_denied(&error)) {
-                    denied.push((table, privilege));
+                if let Err(error) = self.rows(&sql).await? {
+                    denied.push(Denied {
+                        table,
+                        privilege,
+                        otherwise: (!is_denied(&error)).then(|| error.to_string()),
+                    });
                 }
             }
         }
-        denied
+        Ok(denied)
     }
 
-    async fn wire(&mut self) -> Wire {
+    /// Who answers by itself, in a transaction, which those who split reads from writes send to the primary, and to a packet.
+    async fn wire(&mut self) -> Result<Wire, Failure> {
         let mut wire = Wire::default();
         for _ in 0..ASKED {
-            wire.answered_by.extend(self.text(WHO).await);
+            wire.answered_by.extend(self.text(WHO).await?);
         }
+        let _ = self.rows("START TRANSACTION").await?;
+        wire.answered_by.extend(self.text(WHO).await?);
+        let _ = self.rows("ROLLBACK").await?;
         match self.rows(&format!("{WHO};{WHO}")).await {
-            Ok(rows) => {
+            Ok(Ok(rows)) => {
                 let answers = rows
                     .iter()
                     .filter_map(|row| row.try_get_unchecked::<String, _>(0).ok());
                 wire.answered_by.extend(answers);
                 wire.refuses_packets = rows.len() != 2;
             }
-            Err(_) => wire.refuses_packets = true,
+            Ok(Err(_)) | Err(_) => wire.refuses_packets = true,
         }
-        wire
+        Ok(wire)
     }
 
-    async fn clocks(&mut self) -> Option<Clocks> {
+    async fn clocks(&mut self) -> Result<Option<Clocks>, Failure> {
         let mut best: Option<Clocks> = None;
         for _ in 0..CLOCK_READS {
             let before = since_1970();
-            let server: i64 = self
+            let server = self
                 .text(&format!("SELECT CAST(({CLOCK}) AS CHAR)"))
-                .await?
-                .parse()
-                .ok()?;
+                .await?;
             let after = since_1970();
+            let Some(server) = server.and_then(|server| server.parse::<i64>().ok()) else {
+                return Ok(None);
+            };
             let uncertain = (after - before) / 2;
             let read = Clocks {
                 ahead: server - (before + uncertain),
@@ -191,19 +220,19 @@ impl Server {
                 best = Some(read);
             }
         }
-        best
+        Ok(best)
     }
 
     /// What `purge` would take, by the library's own rule: free locks, forgotten ids, and counters that were deleted or whose window has ended.
-    async fn purgeable(&mut self, older_than: Duration) -> Option<u64> {
+    async fn purgeable(&mut self, older_than: Duration) -> Result<Option<u64>, Failure> {
         let limit = COUNTING.as_secs();
         // One of the two knows the word.
         let _ = self
             .rows(&format!("SET SESSION max_statement_time={limit}"))
-            .await;
+            .await?;
         let _ = self
             .rows(&format!("SET SESSION max_execution_time={}", limit * 1_000))
-            .await;
+            .await?;
         let age = older_than.as_micros();
         self.number(&format!(
             "SELECT COUNT(*) FROM t_tag_lock WHERE (kind=1 AND (status=0 OR deadline<=UTC_TIMESTAMP(6)) \
@@ -212,11 +241,12 @@ impl Server {
         .await
     }
 
-    async fn group(&mut self) -> Option<Group> {
+    /// Older servers show a member that was not started without an id.
+    async fn group(&mut self) -> Result<Option<Group>, Failure> {
         let members = "performance_schema.replication_group_members";
         let state = self
             .text(&format!(
-                "SELECT MEMBER_STATE FROM {members} WHERE MEMBER_ID=@@server_uuid"
+                "SELECT MEMBER_STATE FROM {members} WHERE MEMBER_ID IN (@@server_uuid,'')"
             ))
             .await?;
         let online = self
@@ -224,7 +254,9 @@ impl Server {
                 "SELECT COUNT(*) FROM {members} WHERE MEMBER_STATE='ONLINE'"
             ))
             .await?;
-        Some(Group { state, online })
+        Ok(state
+            .zip(online)
+            .map(|(state, online)| Group { state, online }))
     }
 }
 

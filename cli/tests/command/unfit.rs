@@ -20,6 +20,23 @@ const WRONG_ON_MARIADB: [Wrong; 2] = [
     ("rpl_semi_sync_master_timeout", "1", "", ""),
     ("rpl_semi_sync_master_enabled", "ON", "semi_sync", "problem"),
 ];
+/// The same of MySQL, which has it in plugins.
+const WRONG_ON_MYSQL: [Wrong; 3] = [
+    ("rpl_semi_sync_source_timeout", "1", "", ""),
+    ("rpl_semi_sync_source_enabled", "ON", "semi_sync", "problem"),
+    // Of a group, and not in it: its plugin was not started.
+    (
+        "group_replication_group_name",
+        "a7e3b1c2-0000-4000-8000-000000000001",
+        "group_member",
+        "problem",
+    ),
+];
+/// Plugins, and their libraries.
+const PLUGINS: [(&str, &str); 2] = [
+    ("rpl_semi_sync_source", "semisync_source.so"),
+    ("group_replication", "group_replication.so"),
+];
 /// Comes last: what follows could not be written.
 const READ_ONLY: Wrong = ("read_only", "ON", "writable", "problem");
 
@@ -27,6 +44,8 @@ const READ_ONLY: Wrong = ("read_only", "ON", "writable", "problem");
 pub(crate) struct Unfit {
     connection: MySqlConnection,
     before: Vec<(&'static str, String)>,
+    /// Plugins that were not there.
+    plugins: Vec<&'static str>,
     /// What `doctor` is to find: checks, and the level of each.
     pub(crate) expected: Vec<(&'static str, &'static str)>,
 }
@@ -37,9 +56,19 @@ impl Unfit {
         let mut unfit = Self {
             connection: connect(&server_url()).await,
             before: Vec::new(),
+            plugins: Vec::new(),
             expected: Vec::new(),
         };
-        let here: &[Wrong] = if is_mariadb() { &WRONG_ON_MARIADB } else { &[] };
+        let here: &[Wrong] = if is_mariadb() {
+            &WRONG_ON_MARIADB
+        } else {
+            for (plugin, library) in PLUGINS {
+                let sql = format!("INSTALL PLUGIN {plugin} SONAME '{library}'");
+                run(&mut unfit.connection, &sql).await;
+                unfit.plugins.push(plugin);
+            }
+            &WRONG_ON_MYSQL
+        };
         for (name, wrong, check, level) in WRONG.iter().chain(here).chain([&READ_ONLY]) {
             // MySQL has lost some, and MariaDB has some of its own.
             if let Some(value) = value(&mut unfit.connection, name).await {
@@ -59,7 +88,13 @@ impl Unfit {
     /// Makes all as it was.
     pub(crate) async fn mend(mut self) {
         for (name, value) in self.before.iter().rev() {
-            set(&mut self.connection, name, value).await;
+            // What a plugin brought goes with it.
+            if !PLUGINS.iter().any(|(plugin, _)| name.starts_with(plugin)) {
+                set(&mut self.connection, name, value).await;
+            }
+        }
+        for plugin in self.plugins {
+            run(&mut self.connection, &format!("UNINSTALL PLUGIN {plugin}")).await;
         }
     }
 }

@@ -4,17 +4,18 @@ use super::super::Finding;
 use super::super::facts::Facts;
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
-    [redo_log(facts), binary_log(facts), format(facts)]
-        .into_iter()
-        .flatten()
-        .collect()
+    let mut findings = vec![redo_log(facts), binary_log(facts)];
+    findings.extend(format(facts));
+    findings
 }
 
-fn redo_log(facts: &Facts) -> Option<Finding> {
+fn redo_log(facts: &Facts) -> Finding {
     const CHECK: &str = "redo_log";
-    let value = facts.variable("innodb_flush_log_at_trx_commit")?;
+    let Some(value) = facts.variable("innodb_flush_log_at_trx_commit") else {
+        return Finding::unknown(CHECK, "innodb_flush_log_at_trx_commit");
+    };
     let what = format!("innodb_flush_log_at_trx_commit is {value}");
-    Some(match value {
+    match value {
         "1" | "3" => Finding::ok(CHECK, what),
         _ => Finding::problem(
             CHECK,
@@ -22,21 +23,19 @@ fn redo_log(facts: &Facts) -> Option<Finding> {
             "a crash can lose the last second: a lock that was acknowledged is free again, an increment is gone",
             "SET GLOBAL innodb_flush_log_at_trx_commit=1, and write it into the server's configuration",
         ),
-    })
+    }
 }
 
-fn binary_log(facts: &Facts) -> Option<Finding> {
+fn binary_log(facts: &Facts) -> Finding {
     const CHECK: &str = "binary_log";
-    facts.variable("log_bin")?;
+    let (Some(_), Some(value)) = (facts.variable("log_bin"), facts.variable("sync_binlog")) else {
+        return Finding::unknown(CHECK, "log_bin and sync_binlog");
+    };
     if !facts.is_on("log_bin") {
-        return Some(Finding::ok(
-            CHECK,
-            "log_bin is OFF: sync_binlog does not matter",
-        ));
+        return Finding::ok(CHECK, "log_bin is OFF: sync_binlog does not matter");
     }
-    let value = facts.variable("sync_binlog")?;
     let what = format!("sync_binlog is {value}");
-    Some(if value == "1" {
+    if value == "1" {
         Finding::ok(CHECK, what)
     } else {
         Finding::problem(
@@ -46,7 +45,7 @@ fn binary_log(facts: &Facts) -> Option<Finding> {
              increments can be lost, and replicas may have them all the same",
             "SET GLOBAL sync_binlog=1, and write it into the server's configuration",
         )
-    })
+    }
 }
 
 fn format(facts: &Facts) -> Option<Finding> {

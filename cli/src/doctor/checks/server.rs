@@ -81,6 +81,9 @@ fn writable(facts: &Facts) -> Finding {
             .variable(name)
             .is_some_and(|value| !value.eq_ignore_ascii_case("off") && value != "0")
     };
+    if names.iter().all(|name| facts.variable(name).is_none()) {
+        return Finding::unknown(CHECK, "read_only");
+    }
     match names.iter().find(is_set) {
         Some(name) => Finding::problem(
             CHECK,
@@ -163,6 +166,9 @@ fn proxies(facts: &Facts) -> Finding {
     let mut answers = facts.wire.answered_by.clone();
     answers.sort_unstable();
     answers.dedup();
+    if answers.is_empty() {
+        return Finding::unknown(CHECK, "which session answers");
+    }
     if answers.len() > 1 {
         return Finding::problem(
             CHECK,

@@ -1,7 +1,7 @@
 //! The tables: whether they are there, whose they are, and what lies in them unused.
 
 use super::super::Finding;
-use super::super::facts::{Facts, TABLES, Tables};
+use super::super::facts::{Denied, Facts, TABLES, Tables};
 use crate::output::duration;
 
 /// So many rows that nobody needs are worth a word.
@@ -60,6 +60,7 @@ fn engine(facts: &Facts) -> Finding {
                 facts.database
             ),
         ),
+        None if facts.engines.len() < TABLES.len() => Finding::unknown(CHECK, "the tables' engine"),
         None => Finding::ok(CHECK, "the tables are InnoDB's"),
     }
 }
@@ -68,7 +69,8 @@ fn privileges(facts: &Facts) -> Finding {
     const CHECK: &str = "privileges";
     let (missing, grants) = lacking(facts, &NEEDED);
     if missing.is_empty() {
-        return Finding::ok(CHECK, "the account may SELECT, INSERT and UPDATE");
+        return untried(facts, &NEEDED, CHECK)
+            .unwrap_or_else(|| Finding::ok(CHECK, "the account may SELECT, INSERT and UPDATE"));
     }
     Finding::problem(
         CHECK,
@@ -82,7 +84,8 @@ fn deleting(facts: &Facts) -> Finding {
     const CHECK: &str = "may_purge";
     let (missing, grants) = lacking(facts, &["DELETE"]);
     if missing.is_empty() {
-        return Finding::ok(CHECK, "the account may DELETE, which `purge` needs");
+        return untried(facts, &["DELETE"], CHECK)
+            .unwrap_or_else(|| Finding::ok(CHECK, "the account may DELETE, which `purge` needs"));
     }
     Finding::note(
         CHECK,
@@ -92,15 +95,32 @@ fn deleting(facts: &Facts) -> Finding {
     )
 }
 
+/// Of these privileges one of which it is not known whether the account has it.
+fn untried(facts: &Facts, privileges: &[&str], check: &'static str) -> Option<Finding> {
+    let untried =
+        |denied: &&Denied| denied.otherwise.is_some() && privileges.contains(&denied.privilege);
+    let denied = facts.denied.iter().find(untried)?;
+    Some(Finding::unknown(
+        check,
+        &format!(
+            "whether the account may {} on {} ({})",
+            denied.privilege,
+            denied.table,
+            denied.otherwise.as_deref().unwrap_or_default()
+        ),
+    ))
+}
+
 /// Which of these privileges are missing, and the statements that give them.
 fn lacking(facts: &Facts, privileges: &[&str]) -> (String, String) {
     let (mut missing, mut grants) = (Vec::new(), Vec::new());
     for table in TABLES {
-        let of_table = facts
-            .denied
-            .iter()
-            .filter(|(at, what)| *at == table && privileges.contains(what));
-        let of_table: Vec<&str> = of_table.map(|(_, what)| *what).collect();
+        let of_table = facts.denied.iter().filter(|denied| {
+            denied.table == table
+                && denied.otherwise.is_none()
+                && privileges.contains(&denied.privilege)
+        });
+        let of_table: Vec<&str> = of_table.map(|denied| denied.privilege).collect();
         if !of_table.is_empty() {
             let of_table = of_table.join(", ");
             missing.push(format!("{of_table} on {table}"));
@@ -148,6 +168,14 @@ mod tests {
     use super::super::tests::{expect, facts};
     use super::*;
 
+    fn denied(table: &'static str, privilege: &'static str) -> Denied {
+        Denied {
+            table,
+            privilege,
+            otherwise: None,
+        }
+    }
+
     #[test]
     fn missing_tables_are_told() {
         let facts = Facts {
@@ -181,9 +209,9 @@ mod tests {
     #[test]
     fn missing_privileges_are_told() {
         let denied = vec![
-            ("t_tag_lock", "INSERT"),
-            ("t_tag_lock", "UPDATE"),
-            ("t_tag_lock_lane", "UPDATE"),
+            denied("t_tag_lock", "INSERT"),
+            denied("t_tag_lock", "UPDATE"),
+            denied("t_tag_lock_lane", "UPDATE"),
         ];
         let facts = Facts {
             denied,
@@ -206,7 +234,7 @@ mod tests {
     #[test]
     fn an_account_that_may_not_purge_is_told() {
         let facts = Facts {
-            denied: vec![("t_tag_lock", "DELETE")],
+            denied: vec![denied("t_tag_lock", "DELETE")],
             ..facts(&[])
         };
         expect(&facts, "may_purge", Note, "DELETE on t_tag_lock");
@@ -214,10 +242,29 @@ mod tests {
     }
 
     #[test]
+    fn a_privilege_that_could_not_be_tried_is_not_called_there() {
+        for (privilege, check, other) in [
+            ("UPDATE", "privileges", "may_purge"),
+            ("DELETE", "may_purge", "privileges"),
+        ] {
+            let refused = Denied {
+                otherwise: Some("1290: read only".to_owned()),
+                ..denied("t_tag_lock", privilege)
+            };
+            let facts = Facts {
+                denied: vec![refused],
+                ..facts(&[])
+            };
+            expect(&facts, check, Note, "1290: read only");
+            expect(&facts, other, Ok, "may");
+        }
+    }
+
+    #[test]
     fn tables_that_cannot_be_read_are_told() {
         let facts = Facts {
             tables: Tables::Hidden,
-            denied: vec![("t_tag_lock", "SELECT")],
+            denied: vec![denied("t_tag_lock", "SELECT")],
             ..facts(&[])
         };
         expect(&facts, "migrated", Note, "may not read");
