@@ -69,15 +69,24 @@ pub(crate) struct Common {
 pub(crate) enum Command {
     /// Runs a command under a lock.
     Run(Run),
-    /// Shows the locks that are taken.
+    /// Shows the locks that are taken, the permits of a semaphore that are, or the slots of a job.
     List {
-        /// Only those whose names begin so.
+        /// Only those whose names begin so; with --permits or --slots, the name of the semaphore or of the job.
         prefix: Option<String>,
+        /// Shows the permits of the semaphore PREFIX that are taken.
+        #[arg(long, requires = "prefix", conflicts_with = "slots")]
+        permits: bool,
+        /// Shows the slots of the job PREFIX that are done, and those that somebody is at.
+        #[arg(long, requires = "prefix")]
+        slots: bool,
     },
-    /// Shows one lock.
+    /// Shows one lock, or one slot of a job.
     Inspect {
-        /// Its name.
+        /// The lock's name; with --once, the job's.
         name: String,
+        /// Shows this slot of the job NAME.
+        #[arg(long = "once", value_name = "SLOT")]
+        slot: Option<String>,
     },
     /// Prints each change of a lock: who has it, and when it is free. Renewals of a lease are no change.
     Watch {
@@ -87,10 +96,16 @@ pub(crate) enum Command {
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
         every: Duration,
     },
-    /// Frees a lock, whoever holds it.
+    /// Frees a lock, a slot of a job, or a permit of a semaphore, whoever holds it.
     Release {
-        /// Its name.
+        /// The lock's name; with --once, the job's, and with --permit, the semaphore's.
         name: String,
+        /// Frees this slot of the job NAME, also if it is done: whoever comes to it next runs it again.
+        #[arg(long = "once", value_name = "SLOT", conflicts_with = "permit")]
+        slot: Option<String>,
+        /// Frees this permit of the semaphore NAME: `list --permits` shows their numbers, behind `#`.
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=1023))]
+        permit: Option<u32>,
         /// Yes, although its holder goes on until it notices.
         #[arg(long, required = true)]
         force: bool,
@@ -100,7 +115,8 @@ pub(crate) enum Command {
     Counter(Counter),
     /// Creates the tables, or brings them up to date.
     Migrate,
-    /// Deletes the rows of free locks, of forgotten operation ids, and of counters that were deleted or whose window has ended.
+    /// Deletes the rows of free locks, of forgotten operation ids, of counters that were deleted or whose window has ended, and of slots of
+    /// jobs, also of those that are done: `run --once` runs COMMAND again for such a slot.
     Purge {
         /// Only those that nothing changed for so long; at least an hour.
         #[arg(long, value_name = "TIME", value_parser = time)]
@@ -135,7 +151,7 @@ pub(crate) enum Command {
 
 /// Runs COMMAND in a process group of its own while the lock is held, and frees it when COMMAND has ended. If the lock is lost
 /// meanwhile, the whole group is sent SIGTERM, and SIGKILL after the grace. With --shared it is held beside others; with --permits it is
-/// one of so many; with --once COMMAND runs once for each slot.
+/// one of so many; with --once COMMAND runs to success once for each slot (again, if this machine dies before that is on record).
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXIT_CODES)]
 pub(crate) struct Run {
@@ -150,8 +166,8 @@ pub(crate) struct Run {
     /// permit, from 0 on, in TAG_LOCK_SLOT.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), conflicts_with_all = ["slot", "hold_at_least"])]
     pub(crate) permits: Option<u32>,
-    /// Runs COMMAND once for this slot of the job NAME, a date say: when COMMAND has ended with exit code 0 the slot is done, and nobody
-    /// runs it again. COMMAND finds it in TAG_LOCK_SLOT.
+    /// Runs COMMAND for this slot of the job NAME, a date say, unless it is done: when COMMAND has ended with exit code 0 the slot is done,
+    /// and nobody runs it again. COMMAND finds it in TAG_LOCK_SLOT.
     #[arg(long = "once", value_name = "SLOT", conflicts_with = "hold_at_least")]
     pub(crate) slot: Option<String>,
     /// How long to wait for the lock; for ever if this is not given.
@@ -160,11 +176,12 @@ pub(crate) struct Run {
     /// Does not wait: COMMAND runs now or not at all.
     #[arg(long)]
     pub(crate) no_wait: bool,
-    /// How long the lock stays taken when this program is killed: it is renewed at a third of that.
+    /// How long the lock stays taken when this program is killed: it is renewed at a third of that. With --hold-at-least it stays taken
+    /// until that has passed, if that is later.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     pub(crate) ttl: Duration,
-    /// The lock stays taken for at least so long, also when COMMAND ends sooner: for jobs that several machines start at about
-    /// the same time, and one is to run.
+    /// The lock stays taken for at least so long, also when COMMAND ends sooner, fails, or is killed with this program: for jobs that
+    /// several machines start at about the same time, and one is to run. `release --force` frees it.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) hold_at_least: Option<Duration>,
     /// How long COMMAND and its children have from SIGTERM to SIGKILL when the lock is lost.

@@ -54,12 +54,22 @@ async fn carry_out(arguments: &Arguments) -> Result<Code, Failure> {
     let common = &arguments.common;
     match &arguments.command {
         Command::Run(run) => run::run(common, run).await,
-        Command::List { prefix } => {
-            commands::list(common, prefix.as_deref().unwrap_or_default()).await
+        Command::List {
+            prefix,
+            permits,
+            slots,
+        } => {
+            let name = prefix.as_deref().unwrap_or_default();
+            commands::list(common, name, *permits, *slots).await
         }
-        Command::Inspect { name } => commands::inspect(common, name).await,
+        Command::Inspect { name, slot } => commands::inspect(common, name, slot.as_deref()).await,
         Command::Watch { name, every } => commands::watch(common, name, *every).await,
-        Command::Release { name, force: _ } => commands::release(common, name).await,
+        Command::Release {
+            name,
+            slot,
+            permit,
+            force: _,
+        } => commands::release(common, name, slot.as_deref(), *permit).await,
         Command::Counter(counter) => commands::counter(common, counter).await,
         Command::Migrate => commands::migrate(common).await,
         Command::Purge { older_than } => commands::purge(common, *older_than).await,

@@ -13,7 +13,7 @@ use crate::exit::Failure;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Lock {
     pub(crate) name: String,
-    /// `free`, `held` or `kept`.
+    /// `free`, `held`, `shared` or `kept`; of a slot of a job also `done`.
     pub(crate) state: &'static str,
     /// Whoever has it; if it is free, whoever had it last.
     pub(crate) held_by: String,
@@ -48,6 +48,7 @@ pub(crate) fn state(state: LockState) -> &'static str {
         LockState::Held => "held",
         LockState::Kept => "kept",
         LockState::Shared => "shared",
+        LockState::Done => "done",
         _ => "free",
     }
 }

@@ -1,4 +1,4 @@
-//! What is taken, by whom, and for how long still; and freeing it.
+//! What is taken, by whom, and for how long still; and freeing it. Locks, permits of semaphores, and slots of jobs.
 
 use serde_json::json;
 use tag_lock::{LockClient, LockInfo, LockState};
@@ -9,6 +9,8 @@ use crate::output::{self, Lock, clock_time, duration, plain};
 
 /// How many locks one query gives.
 const PAGE: u32 = 500;
+/// The most permits that a semaphore has: whoever looks at all of them need not know how many there are of this one.
+const PERMITS: u32 = 1_024;
 
 /// All locks that are taken and whose names begin with `prefix`.
 pub(crate) async fn taken(client: &LockClient, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
@@ -31,6 +33,20 @@ pub(crate) async fn taken(client: &LockClient, prefix: &str) -> Result<Vec<LockI
     }
 }
 
+/// The slots of a job that are done, or that somebody is at.
+async fn slots(client: &LockClient, job: &str) -> Result<Vec<LockInfo>, Failure> {
+    let (job, head) = (client.job(job), format!("{job}@"));
+    let (mut found, mut after) = (Vec::<LockInfo>::new(), None);
+    loop {
+        let page = job.list(after.as_deref(), PAGE).await?;
+        let Some(last) = page.last() else {
+            return Ok(found);
+        };
+        after = last.name.strip_prefix(&head).map(str::to_owned);
+        found.extend(page);
+    }
+}
+
 /// A text that stands before every name that begins with `prefix`, and not far before: in the server's order, in which
 /// a name is followed by spaces, and `job\t` comes before `job`. `None` if nothing is known to.
 fn just_before(prefix: &str) -> Option<String> {
@@ -43,9 +59,27 @@ fn just_before(prefix: &str) -> Option<String> {
     (text.chars().count() <= 255).then_some(text)
 }
 
-/// Shows the locks that are taken.
-pub(crate) async fn list(common: &Common, prefix: &str) -> Result<Code, Failure> {
-    let locks = taken(&common.client().await?, prefix).await?;
+/// Shows what is taken: locks whose names begin with `name`, permits of the semaphore `name`, or slots of the job `name`.
+pub(crate) async fn list(
+    common: &Common,
+    name: &str,
+    is_semaphore: bool,
+    is_job: bool,
+) -> Result<Code, Failure> {
+    let client = common.client().await?;
+    let (locks, none) = if is_semaphore {
+        (
+            client.semaphore(name, PERMITS).list().await?,
+            "no permit is taken",
+        )
+    } else if is_job {
+        (
+            slots(&client, name).await?,
+            "no slot is done, and nobody is at one",
+        )
+    } else {
+        (taken(&client, name).await?, "no lock is taken")
+    };
     if common.json {
         output::json(&locks.iter().map(Lock::from).collect::<Vec<_>>())?;
         return Ok(DONE);
@@ -57,14 +91,14 @@ pub(crate) async fn list(common: &Common, prefix: &str) -> Result<Code, Failure>
                 plain(&lock.name),
                 output::state(lock.state).to_owned(),
                 plain(&lock.held_by),
-                duration(lock.remaining),
+                left(lock),
                 lock.fencing_token.to_string(),
                 plain(&lock.description),
             ]
         })
         .collect();
     if rows.is_empty() {
-        output::line("no lock is taken")?;
+        output::line(none)?;
     } else {
         output::table(
             &[
@@ -81,14 +115,36 @@ pub(crate) async fn list(common: &Common, prefix: &str) -> Result<Code, Failure>
     Ok(DONE)
 }
 
-/// Shows one lock.
-pub(crate) async fn inspect(common: &Common, name: &str) -> Result<Code, Failure> {
-    let found = common.client().await?.inspect(name).await?;
+/// How long it lasts if it is not renewed. What is done does not end.
+fn left(lock: &LockInfo) -> String {
+    match lock.state {
+        LockState::Done => String::new(),
+        _ => duration(lock.remaining),
+    }
+}
+
+/// What the row of a slot is called.
+fn called(name: &str, slot: Option<&str>) -> String {
+    slot.map_or_else(|| name.to_owned(), |slot| format!("{name}@{slot}"))
+}
+
+/// Shows one lock, or this slot of a job.
+pub(crate) async fn inspect(
+    common: &Common,
+    name: &str,
+    slot: Option<&str>,
+) -> Result<Code, Failure> {
+    let client = common.client().await?;
+    let found = match slot {
+        Some(slot) => client.job(name).slot(slot).inspect().await?,
+        None => client.inspect(name).await?,
+    };
     let Some(lock) = found else {
+        let name = called(name, slot);
         if common.json {
             output::json(&json!({ "name": name, "state": "never_taken" }))?;
         } else {
-            output::line(&format!("{} was never taken", plain(name)))?;
+            output::line(&format!("{} was never taken", plain(&name)))?;
         }
         return Ok(NO);
     };
@@ -96,19 +152,19 @@ pub(crate) async fn inspect(common: &Common, name: &str) -> Result<Code, Failure
         output::json(&Lock::from(&lock))?;
         return Ok(DONE);
     }
-    let is_free = lock.state == LockState::Free;
+    let has_ended = matches!(lock.state, LockState::Free | LockState::Done);
     let mut lines = vec![
         ("name", plain(&lock.name)),
         ("state", explained(lock.state).to_owned()),
         (
-            if is_free { "held last by" } else { "held by" },
+            if has_ended { "held last by" } else { "held by" },
             plain(&lock.held_by),
         ),
     ];
     if !lock.description.is_empty() {
         lines.push(("description", plain(&lock.description)));
     }
-    if !is_free {
+    if !has_ended {
         let left = format!(
             "in {}, at {} by the server's clock",
             duration(lock.remaining),
@@ -144,30 +200,55 @@ fn explained(state: LockState) -> &'static str {
         LockState::Held => "held",
         LockState::Shared => "shared: others may hold it shared, too",
         LockState::Kept => "kept: released, and taken until its minimum hold ends",
+        LockState::Done => "done: nobody runs it again",
         _ => "free",
     }
 }
 
-/// Frees a lock by force.
-pub(crate) async fn release(common: &Common, name: &str) -> Result<Code, Failure> {
+/// Frees a lock by force, or this slot of a job, or this permit of a semaphore.
+pub(crate) async fn release(
+    common: &Common,
+    name: &str,
+    slot: Option<&str>,
+    permit: Option<u32>,
+) -> Result<Code, Failure> {
     let client = common.client().await?;
-    let holder = client
-        .inspect(name)
-        .await?
-        .map(|lock| lock.held_by)
-        .unwrap_or_default();
-    let released = client.force_release(name).await?;
+    // Who has it is asked first: afterwards nobody does.
+    let (name, before, released) = if let Some(slot) = slot {
+        let slot_of_job = client.job(name).slot(slot);
+        let before = slot_of_job.inspect().await?;
+        (called(name, Some(slot)), before, slot_of_job.reset().await?)
+    } else if let Some(permit) = permit {
+        let (semaphore, row) = (client.semaphore(name, PERMITS), format!("{name}#{permit}"));
+        let before = semaphore
+            .list()
+            .await?
+            .into_iter()
+            .find(|taken| taken.name == row);
+        (row, before, semaphore.force_release(permit).await?)
+    } else {
+        (
+            name.to_owned(),
+            client.inspect(name).await?,
+            client.force_release(name).await?,
+        )
+    };
+    let was_done = before
+        .as_ref()
+        .is_some_and(|before| before.state == LockState::Done);
+    let holder = before.map(|before| before.held_by).unwrap_or_default();
     if common.json {
         let was_held_by = released.then_some(&holder);
         output::json(&json!({ "name": name, "released": released, "was_held_by": was_held_by }))?;
     } else if released {
-        output::line(&format!(
-            "{} is free; {} is told with its next renewal",
-            plain(name),
-            plain(&holder)
-        ))?;
+        let (name, holder) = (plain(&name), plain(&holder));
+        output::line(&if was_done {
+            format!("{name} is free; {holder} had done it")
+        } else {
+            format!("{name} is free; {holder} is told with its next renewal")
+        })?;
     } else {
-        output::line(&format!("{} was not taken", plain(name)))?;
+        output::line(&format!("{} was not taken", plain(&name)))?;
     }
     Ok(if released { DONE } else { NO })
 }

@@ -14,6 +14,7 @@ mod support;
 mod counters;
 mod doctor;
 mod help;
+mod kinds;
 mod locks;
 mod processes;
 mod report;
