@@ -3,6 +3,7 @@
 //! - `orders.rs`: each customer has at most one order, and no piece is sold twice (`lock_in`, `add_within_in`).
 //! - `reports.rs`: once for each minute, on one of the instances, the orders are counted (`job`, `finish_in`).
 //! - `shipping.rs`: one instance at a time ships what was ordered, in order (`election`, `verify_in`).
+//! - `GET /metrics`: what the library counts, for Prometheus.
 //!
 //! It ends when it gets SIGTERM or SIGINT: it takes no more requests, answers those that it has, ends its work, and gives back its locks, so that the others
 //! go on at once. If it is killed instead, they go on when its leases have ended.
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use sqlx::Executor;
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use tag_lock::{AtClose, LockClient};
@@ -35,6 +37,11 @@ struct Shop {
     address: String,
 }
 
+/// Buckets for what takes from a millisecond to a minute.
+const SECONDS: [f64; 14] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0,
+];
+
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 #[tokio::main]
@@ -42,6 +49,8 @@ async fn main() -> Fallible<()> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .init();
+    // Before the client, which begins its counters at zero.
+    let metrics = metrics()?;
     let url = std::env::var("DATABASE_URL")?;
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let listener = tokio::net::TcpListener::bind(listen).await?;
@@ -64,6 +73,7 @@ async fn main() -> Fallible<()> {
         .route("/orders/{customer}", post(orders::post))
         .route("/stock", get(orders::stock))
         .route("/shipper", get(shipping::get))
+        .route("/metrics", get(async move || metrics.render()))
         .with_state(shop.clone());
     let stopped = stop.clone().cancelled_owned();
     work.spawn(async move {
@@ -83,6 +93,14 @@ async fn main() -> Fallible<()> {
     shop.locks.close(AtClose::Release).await;
     shop.pool.close().await;
     ended
+}
+
+/// Collects what is counted and measured, until somebody asks for it. The dashboard and the alerts of tag-lock want buckets.
+fn metrics() -> Fallible<PrometheusHandle> {
+    let seconds = Matcher::Suffix("_seconds".to_owned());
+    Ok(PrometheusBuilder::new()
+        .set_buckets_for_metric(seconds, &SECONDS)?
+        .install_recorder()?)
 }
 
 /// Counters that change with the orders want READ COMMITTED: others change them between the first read and the change.

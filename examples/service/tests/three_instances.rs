@@ -7,10 +7,12 @@
     reason = "a test fails by panicking"
 )]
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -19,6 +21,11 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
 const STOCK: i64 = 60;
+/// Histograms that are there as soon as the service works.
+const MEASURED: [&str; 2] = [
+    "tag_lock_acquire_seconds_bucket",
+    "tag_lock_commit_seconds_bucket",
+];
 
 struct Instance {
     process: Child,
@@ -88,6 +95,35 @@ async fn orders(instances: &[&Instance], customers: std::ops::Range<i64>) -> i64
     placed
 }
 
+/// The series that the dashboard and the alerts of tag-lock ask for.
+fn asked_for() -> BTreeSet<String> {
+    let dashboard: Value =
+        serde_json::from_str(include_str!("../../../docs/grafana-dashboard.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels
+        .filter_map(|panel| panel["targets"].as_array())
+        .flatten();
+    let shown: Vec<&str> = targets
+        .map(|target| target["expr"].as_str().unwrap())
+        .collect();
+    let alerts = include_str!("../../../docs/prometheus-alerts.yml");
+    let alerts = alerts
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("expr: "));
+    let all = shown
+        .into_iter()
+        .chain(alerts)
+        .collect::<Vec<_>>()
+        .join(" ");
+    let words = all.split(|character: char| !character.is_ascii_lowercase() && character != '_');
+    let series: BTreeSet<String> = words
+        .filter(|word| word.starts_with("tag_lock_"))
+        .map(str::to_owned)
+        .collect();
+    assert!(series.len() > 10, "{series:?}");
+    series
+}
+
 #[tokio::test]
 async fn a_killed_instance_costs_no_order_and_no_report() {
     let base: MySqlConnectOptions = std::env::var("DATABASE_URL").unwrap().parse().unwrap();
@@ -111,6 +147,21 @@ async fn a_killed_instance_costs_no_order_and_no_report() {
     assert_eq!(orders(&all, 0..20).await, 20);
     let unshipped = "SELECT COUNT(*) FROM shop_order WHERE shipped_by IS NULL";
     until(&mut connection, unshipped, 0).await;
+
+    // Prometheus finds what the dashboard and the alerts ask for.
+    let (status, scraped) = request(&instances[0].address, "GET", "/metrics")
+        .await
+        .unwrap();
+    assert_eq!(status, 200);
+    for series in asked_for() {
+        let (counted, labelled) = (format!("{series} "), format!("{series}{{"));
+        let is_there = scraped
+            .lines()
+            .any(|line| line.starts_with(&counted) || line.starts_with(&labelled));
+        // What nobody has measured yet has no buckets. Leases were acquired, and packets committed.
+        let is_measured = !series.ends_with("_bucket") || MEASURED.contains(&series.as_str());
+        assert!(is_there || !is_measured, "{series} is not in {scraped}");
+    }
 
     // The one that ships is killed while others order.
     let (_, shipper) = request(&instances[0].address, "GET", "/shipper")
