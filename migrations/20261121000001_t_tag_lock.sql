@@ -5,12 +5,12 @@
 -- AUTO_INCREMENT key, would bring deadlocks back.
 CREATE TABLE IF NOT EXISTS t_tag_lock (
     lock_name    VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
-    kind         TINYINT UNSIGNED NOT NULL COMMENT '0 stripe, 1 lock, 2 counter, 3 operation id',
+    kind         TINYINT UNSIGNED NOT NULL COMMENT '0 stripe, 1 lock, 2 counter, 3 operation id, 4 slot of a job, 5 permit, 6 shared hold',
     slot         INT UNSIGNED NOT NULL DEFAULT 0,
     count        BIGINT NOT NULL DEFAULT 0 COMMENT 'counter: value; lock: re-entry depth; stripe: floor of fencing tokens',
     previous     BIGINT NOT NULL DEFAULT 0 COMMENT 'counter: value before the last change; lock: mark of the last operation',
     deadline     DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00' COMMENT 'UTC: end of the lease, of the minimum hold, or of the window',
-    status       TINYINT UNSIGNED NOT NULL DEFAULT 0 COMMENT '0 free, 1 active, 2 released but kept until deadline',
+    status       TINYINT UNSIGNED NOT NULL DEFAULT 0 COMMENT '0 free, 1 active, 2 released but kept until deadline, 3 held shared, 4 done',
     holder       BINARY(16) NOT NULL DEFAULT '' COMMENT 'token of the current or last holder',
     fence        BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'end of the block of fencing tokens of the last grant',
     fresh_count  BIGINT NOT NULL DEFAULT 0 COMMENT 'lock of an owner: levels whose leases end later than stale_until',

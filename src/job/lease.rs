@@ -86,7 +86,8 @@ impl JobLease {
     /// Records the slot as done when the caller's transaction commits, and not otherwise: what the work has written there and the record
     /// are one. So the work counts exactly once, whatever happens to the machine, its connection, or its lease. One round trip.
     ///
-    /// Call it once in the transaction and as the last statement, commit, and end the work with a success: from here to the commit the
+    /// Call it once in the transaction and late in it, commit, and end the work with a success (on MariaDB from 11.6.2 that needs READ
+    /// COMMITTED; under REPEATABLE READ call it first, and be short): from here to the commit the
     /// transaction holds the slot's row, so that the lease is not renewed. If that takes two thirds of the [ttl](crate::JobSlot::ttl), the
     /// lease is lost and the work is dropped, with its transaction. If the transaction is rolled back, the slot is this
     /// machine's as before: the work may try another transaction. If the work ends with a success and none was committed,

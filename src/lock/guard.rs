@@ -51,7 +51,7 @@ impl LockGuard {
     }
 
     /// The fencing token of this hold: it rises with every hold of this name, in all processes, also
-    /// across a purge, a restart, and a failover. A store that remembers the highest token it saw, and
+    /// across a purge, a restart, and a failover (an asynchronous one, if the new primary's clock is not behind). A store that remembers the highest token it saw, and
     /// refuses lower ones, cannot be written to by a holder whose lease has ended.
     ///
     /// ```no_run
