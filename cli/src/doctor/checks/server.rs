@@ -7,6 +7,12 @@ use super::super::version::{Kind, Version};
 /// The oldest servers that the library is for.
 const OLDEST: [(Kind, (u16, u16, u16)); 2] =
     [(Kind::MySql, (8, 0, 19)), (Kind::MariaDb, (10, 6, 0))];
+/// The servers on which the library's tests run (docs/operations.md).
+const TESTED: [(Kind, u16, u16); 3] = [
+    (Kind::MySql, 9, 7),
+    (Kind::MariaDb, 10, 11),
+    (Kind::MariaDb, 11, 8),
+];
 /// The library's tests run with packets as small as this.
 const SMALLEST_PACKET: u64 = 64 * 1024;
 /// One of this size takes all that the library sends at once.
@@ -50,6 +56,15 @@ fn supported(facts: &Facts, version: Option<Version>) -> Finding {
             format!("{version} is too old"),
             "the library needs SKIP LOCKED and what came with it",
             "upgrade to MySQL 8.0.19, MariaDB 10.6, or later",
+        );
+    }
+    let (major, minor, _) = version.number;
+    if !TESTED.contains(&(version.kind, major, minor)) {
+        return Finding::note(
+            CHECK,
+            format!("{version} is not among the versions on which the library is tested"),
+            "it has what the statements need, but nobody has seen them under faults there",
+            "run the library's tests against a server of this version (TAG_LOCK_USE_SERVER), or take one that docs/operations.md names",
         );
     }
     Finding::ok(CHECK, format!("{version}"))
@@ -241,8 +256,16 @@ mod tests {
         ] {
             expect(&of_version(version), "version", Problem, "too old");
         }
-        for version in ["8.0.19", "9.7.4-2", "10.6.0-MariaDB", "11.8.6-MariaDB"] {
+        for version in ["9.7.4-2", "10.11.19-MariaDB", "11.8.6-MariaDB"] {
             expect(&of_version(version), "version", Ok, "");
+        }
+        for version in ["8.0.19", "8.4.3", "10.6.0-MariaDB", "12.0.2-MariaDB"] {
+            expect(
+                &of_version(version),
+                "version",
+                Note,
+                "not among the versions",
+            );
         }
         expect(&of_version("TiDB"), "version", Note, "not known");
     }
