@@ -16,10 +16,11 @@ use crate::exit::{CANNOT_EXECUTE, Code, Failure, NOT_FOUND, RUN_FAILED, tell};
 use rustix::process::{Pid, getpid, getppid};
 
 /// The first argument of this program if it is to become COMMAND. The parent's process id follows, whether COMMAND is to have the
-/// terminal, and COMMAND.
+/// terminal, whether errors are told as JSON, and COMMAND.
 pub(super) const HELPER: &str = "--tag-lock-become";
 
 const WITH_TERMINAL: &str = "terminal";
+const AS_JSON: &str = "json";
 
 /// COMMAND, running.
 pub(super) struct Child {
@@ -28,11 +29,12 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts it with these variables that tell of the lock; with the terminal, if that is lent.
+    /// Starts it with these variables that tell of the lock; with the terminal, if that is lent. If it cannot be run, it tells so itself.
     pub(super) fn start(
         command: &[OsString],
         variables: Vec<(String, String)>,
         has_terminal: bool,
+        as_json: bool,
     ) -> Result<Self, Failure> {
         let mut program = tokio::process::Command::new(this_program()?);
         // Those of a `run` around this one are of another lock.
@@ -46,6 +48,7 @@ impl Child {
             .arg(HELPER)
             .arg(getpid().as_raw_nonzero().to_string())
             .arg(if has_terminal { WITH_TERMINAL } else { "" })
+            .arg(if as_json { AS_JSON } else { "" })
             .args(command)
             .envs(variables)
             .process_group(0)
@@ -100,6 +103,7 @@ pub(super) fn become_command(mut arguments: impl Iterator<Item = OsString>) -> C
         .and_then(|pid| pid.to_str()?.parse().ok())
         .and_then(Pid::from_raw);
     let has_terminal = arguments.next().is_some_and(|word| word == WITH_TERMINAL);
+    let as_json = arguments.next().is_some_and(|word| word == AS_JSON);
     let Some((parent, command)) = parent.zip(arguments.next()) else {
         return RUN_FAILED;
     };
@@ -107,10 +111,8 @@ pub(super) fn become_command(mut arguments: impl Iterator<Item = OsString>) -> C
     if let Err(error) =
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
     {
-        tell(
-            &format!("the command could not be tied to this program: {error}"),
-            false,
-        );
+        let text = format!("the command could not be tied to this program: {error}");
+        tell(&text, as_json);
         return RUN_FAILED;
     }
     // It died before the kernel was asked.
@@ -121,13 +123,13 @@ pub(super) fn become_command(mut arguments: impl Iterator<Item = OsString>) -> C
         terminal::take();
     }
     let error = std::process::Command::new(&command).args(arguments).exec();
-    failed(&command, &error)
+    failed(&command, &error, as_json)
 }
 
-fn failed(command: &OsStr, error: &std::io::Error) -> Code {
+fn failed(command: &OsStr, error: &std::io::Error, as_json: bool) -> Code {
     tell(
         &format!("{} cannot be run: {error}", command.display()),
-        false,
+        as_json,
     );
     if error.kind() == ErrorKind::NotFound {
         NOT_FOUND

@@ -129,7 +129,8 @@ async fn under(
     signals: &mut Signals,
 ) -> Result<End, Failure> {
     let terminal = Terminal::lend();
-    let mut child = Child::start(&run.command, held.variables(run), terminal.is_lent())?;
+    let variables = held.variables(run);
+    let mut child = Child::start(&run.command, variables, terminal.is_lent(), common.json)?;
     let group = child.group();
     let mut watchman = match Watchman::start(group, run.grace) {
         Ok(watchman) => watchman,
@@ -156,7 +157,7 @@ async fn under(
             signal = signals.next() => group.signal(signal.number()),
             _ = tick.tick() => {
                 watchman.tell(held.remaining());
-                terminal.wake(group);
+                terminal.wake(group, common.json);
             }
         }
     };

@@ -34,11 +34,11 @@ impl Terminal {
     }
 
     /// Continues a COMMAND that Ctrl-Z stopped: it would hold the lock, and whoever pressed it would not get the terminal back.
-    pub(super) fn wake(&self, group: Group) {
+    pub(super) fn wake(&self, group: Group, as_json: bool) {
         if self.0.is_some() && (is_stopped(group) || starts_what_is_stopped(group)) {
             tell(
                 "the command goes on: stopped, it would hold the lock",
-                false,
+                as_json,
             );
             group.signal(rustix::process::Signal::CONT);
         }

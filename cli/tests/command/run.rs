@@ -29,6 +29,10 @@ async fn the_exit_code_is_the_commands() {
     );
     let directory = run(&database, &["run", "job", "--", "/tmp"]);
     assert_eq!(directory.code, 126, "{directory:?}");
+    let for_programs = run(&database, &["run", "job", "--json", "--", "/tmp"]);
+    let told: serde_json::Value = serde_json::from_str(&for_programs.err).unwrap();
+    let message = told["error"]["message"].as_str().unwrap();
+    assert!(message.contains("/tmp cannot be run"), "{for_programs:?}");
     until_lock(&database, "job", LockState::Free).await;
     database.remove().await;
 }
