@@ -235,6 +235,7 @@ impl Rig {
         all.push(Unavailable {
             worker,
             stopped,
+            silent: false,
             from,
             to,
         });

@@ -57,6 +57,10 @@ pub struct Unavailable {
     /// The worker itself stood still: it could not even end what it had begun.
     #[serde(default)]
     pub stopped: bool,
+    /// One of its connections fell silent, and what was sent over it had no answer. Others went on, so that only who is passed over meanwhile is
+    /// not judged.
+    #[serde(default)]
+    pub silent: bool,
     /// When it began.
     pub from: u64,
     /// When it was mended.

@@ -155,10 +155,12 @@ pub async fn run(options: &RunOptions) -> Result<Report, Failure> {
     let deadlocks = last.deadlocks;
     findings.extend(rig.fleet.findings());
     let unavailable = rig.unavailable.lock().map(|all| all.clone());
+    let mut unavailable = unavailable.unwrap_or_default();
+    unavailable.extend(rig.fleet.slots.iter().flat_map(|slot| slot.wire.silences()));
     Aftermath {
         workers: rig.fleet.workers(),
         last,
-        unavailable: unavailable.unwrap_or_default(),
+        unavailable,
         findings,
     }
     .write(&directory)?;
@@ -346,8 +348,9 @@ fn patience(servers: &Servers, is_quiet: bool) -> Duration {
     })
 }
 
-/// While a worker waits for a lock, the others have so many turns each at the most, on average. Whoever is fair to all has one each. A
-/// half-open connection costs the time limit of a packet or two, in which others have a turn every 20 ms or so.
+/// While a worker waits for a lock, the others have so many turns each at the most, on average. Whoever is fair to all has one each. Faults
+/// cost the time limit of a packet or two, in which others have a turn every 20 ms or so. (A connection that falls silent costs a client more
+/// turns than that on a quick machine, and is left out: [`Unavailable::silent`](crate::history::Unavailable::silent).)
 ///
 /// Who is far away waits for a second before it wishes urgently, and those nearby have some sixty turns in that time.
 fn rounds(workload: Workload, is_quiet: bool) -> u64 {

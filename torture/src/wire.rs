@@ -3,14 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use crate::proxy::{Command, Fault, Proxy};
+use crate::history::Unavailable;
+use crate::instant::now;
+use crate::proxy::{Command, Fault, Hold, Proxy};
+
+/// How long a client may wait for the answer of a connection that has fallen silent, before it sends the packet again: the time limit of
+/// those that wait for rows, which is 3 s and the workers' time limit of a packet, and something for the next connection. What everybody
+/// reads who waits for a lock goes over one connection.
+const SILENCE: Duration = Duration::from_millis(5_500);
+/// The same behind an answer that came late.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// A fault that waits for its command.
 struct Armed {
     name: &'static str,
     fits: fn(&Command) -> bool,
     fault: Fault,
+    /// Whose command that will be.
+    worker: Option<u32>,
 }
 
 /// The proxy, and what waits in it.
@@ -28,6 +40,7 @@ struct Shared {
     kills: AtomicUsize,
     armed: Mutex<Vec<Armed>>,
     struck: Mutex<BTreeMap<&'static str, u64>>,
+    silences: Mutex<Vec<Unavailable>>,
 }
 
 impl Wire {
@@ -40,8 +53,14 @@ impl Wire {
         Self { proxy, shared }
     }
 
-    /// Lets a fault strike the next command that it fits.
-    pub fn arm(&self, name: &'static str, fits: fn(&Command) -> bool, fault: Fault) {
+    /// Lets a fault strike the next command of this worker that it fits.
+    pub fn arm(
+        &self,
+        name: &'static str,
+        fits: fn(&Command) -> bool,
+        fault: Fault,
+        worker: Option<u32>,
+    ) {
         let mut armed = self
             .shared
             .armed
@@ -51,7 +70,12 @@ impl Wire {
         if armed.iter().any(|armed| armed.name == name) {
             return;
         }
-        armed.push(Armed { name, fits, fault });
+        armed.push(Armed {
+            name,
+            fits,
+            fault,
+            worker,
+        });
         self.shared.waiting.store(true, Ordering::Relaxed);
     }
 
@@ -75,6 +99,25 @@ impl Wire {
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
+
+    /// When connections were silent.
+    #[must_use]
+    pub fn silences(&self) -> Vec<Unavailable> {
+        self.shared
+            .silences
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// For how long a connection on which this fault strikes may keep its client waiting.
+fn silence(fault: &Fault) -> Option<Duration> {
+    match fault {
+        Fault::HalfOpen => Some(SILENCE),
+        Fault::HoldCommand(Hold::For(time)) => Some((*time + AGAIN).min(SILENCE)),
+        _ => None,
+    }
 }
 
 impl Shared {
@@ -92,10 +135,27 @@ impl Shared {
         let Some(at) = armed.iter().position(|armed| (armed.fits)(command)) else {
             return Fault::Pass;
         };
-        let Armed { name, fault, .. } = armed.swap_remove(at);
+        let Armed {
+            name,
+            fault,
+            worker,
+            ..
+        } = armed.swap_remove(at);
         self.waiting.store(!armed.is_empty(), Ordering::Relaxed);
         let mut struck = self.struck.lock().unwrap_or_else(PoisonError::into_inner);
         *struck.entry(name).or_default() += 1;
+        if let Some(time) = silence(&fault) {
+            let from = now();
+            let silence = Unavailable {
+                worker,
+                stopped: false,
+                silent: true,
+                from,
+                to: from + u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+            };
+            let mut silences = self.silences.lock().unwrap_or_else(PoisonError::into_inner);
+            silences.push(silence);
+        }
         fault
     }
 }

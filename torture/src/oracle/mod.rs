@@ -128,14 +128,21 @@ struct Context<'c> {
     everybody: Vec<(u64, u64)>,
     /// When a worker could not, sorted.
     workers: HashMap<u32, Vec<(u64, u64)>>,
+    /// When one of a worker's connections was silent.
+    silences: HashMap<u32, Vec<(u64, u64)>>,
 }
 
 impl<'c> Context<'c> {
     fn of(case: &'c Case<'c>, histories: &'c Histories<'c>) -> Self {
         let mut everybody = Vec::new();
         let mut workers: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+        let mut silences: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
         for span in case.unavailable {
             match span.worker {
+                Some(worker) if span.silent => silences
+                    .entry(worker)
+                    .or_default()
+                    .push((span.from, span.to)),
                 None => everybody.push((span.from, span.to)),
                 Some(worker) => workers
                     .entry(worker)
@@ -160,6 +167,7 @@ impl<'c> Context<'c> {
             booked,
             everybody,
             workers,
+            silences,
         }
     }
 
@@ -170,6 +178,14 @@ impl<'c> Context<'c> {
     /// When the worker could not be served, while others may have been, in order: a server of a cluster that is away is not away for all.
     fn disturbed(&self, worker: u32) -> Vec<(u64, u64)> {
         let mut spans = [self.spans_of(worker), &self.everybody].concat();
+        spans.sort_unstable();
+        spans
+    }
+
+    /// The same, and when one of its connections was silent: over it go the questions of all who wait.
+    fn unheard(&self, worker: u32) -> Vec<(u64, u64)> {
+        let silences = self.silences.get(&worker).map_or(&[][..], Vec::as_slice);
+        let mut spans = [&self.disturbed(worker), silences].concat();
         spans.sort_unstable();
         spans
     }

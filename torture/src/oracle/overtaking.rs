@@ -54,8 +54,8 @@ pub(super) fn check(history: &History<'_>, context: &Context<'_>, findings: &mut
     let turns = turns(history);
     let mut count = 0;
     for wait in history.waits() {
-        let disturbed = context.disturbed(wait.worker);
-        for span in without((wait.invoked, wait.returned), &disturbed) {
+        let unheard = context.unheard(wait.worker);
+        for span in without((wait.invoked, wait.returned), &unheard) {
             count += 1;
             let passed = passed_over(&turns, wait.worker, span);
             findings.passed_over(passed);

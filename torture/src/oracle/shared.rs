@@ -378,8 +378,8 @@ fn readers(history: &History<'_>, context: &Context<'_>, findings: &mut Findings
     let turns = overtaking::turns(history);
     let mut count = 0;
     for wait in history.sharing.waits() {
-        let disturbed = context.disturbed(wait.worker);
-        for span in without((wait.invoked, wait.returned), &disturbed) {
+        let unheard = context.unheard(wait.worker);
+        for span in without((wait.invoked, wait.returned), &unheard) {
             count += 1;
             let passed = overtaking::begun(&turns, span);
             findings.passed_over(passed);

@@ -82,6 +82,7 @@ fn who_stood_still_meanwhile_says_nothing_of_the_order() {
     let late = SERVED + APART + 1;
     let mut world = world(((ASKED, late), (LATER, SERVED)), false);
     let stop = |worker| Unavailable {
+        silent: false,
         from: SERVED,
         to: SERVED + 1,
         worker: Some(worker),

@@ -19,6 +19,7 @@ fn world(returned: u64, (stopped, from, to): (bool, u64, u64)) -> World {
         unavailable: vec![Unavailable {
             worker: Some(1),
             stopped,
+            silent: false,
             from,
             to,
         }],

@@ -262,12 +262,22 @@ fn a_reader_that_writers_keep_out_is_found() {
     let away = Unavailable {
         worker: None,
         stopped: false,
+        silent: false,
         from: 20,
         to: 40,
     };
     assert_eq!(kinds_with(PASSED_OVER + 1, slice::from_ref(&away)), []);
     let again = 2 * PASSED_OVER;
     assert_eq!(kinds_with(again, &[away]), [Kind::Overtaken]);
+    // One of its own connections was silent; one of the other worker's was.
+    let silent = |worker| Unavailable {
+        worker: Some(worker),
+        silent: true,
+        ..away
+    };
+    assert_eq!(kinds_with(PASSED_OVER + 1, &[silent(2)]), []);
+    assert_eq!(kinds_with(PASSED_OVER + 1, &[silent(1)]), [Kind::Overtaken]);
+    assert_eq!(kinds_with(again, &[silent(2)]), [Kind::Overtaken]);
 }
 
 #[test]

@@ -352,6 +352,7 @@ impl<'w> Lock<'w> {
         self.world.unavailable.push(Unavailable {
             worker: Some(worker),
             stopped: false,
+            silent: false,
             from: death,
             to: death,
         });

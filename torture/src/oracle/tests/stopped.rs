@@ -57,6 +57,7 @@ fn a_grant_that_is_told_when_others_have_held_the_lock_since() {
         unavailable: vec![Unavailable {
             worker: Some(1),
             stopped: true,
+            silent: false,
             from: 1,
             to: late,
         }],
