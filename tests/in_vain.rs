@@ -116,6 +116,42 @@ async fn a_grant_that_comes_too_late_was_in_nobodys_way() {
     database.remove().await;
 }
 
+/// The same of a grant whose lease was over when its answer came.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_is_over_when_it_is_heard_of_was_in_nobodys_way() {
+    let database = TestDatabase::new().await;
+    for owned in [false, true] {
+        let proxy = Proxy::before(&database.url).await.unwrap();
+        let client = LockClient::connect(&proxy.url(&database.url))
+            .await
+            .unwrap();
+        let request = |ttl| {
+            let request = client.lock("job").ttl(ttl);
+            if owned { request.owner("o") } else { request }
+        };
+        for tries in [false, true] {
+            // Its row exists, and what was granted before has gone back.
+            let guard = request(HOUR).acquire().await.unwrap();
+            guard.release().await.unwrap();
+            let late = Fault::HoldReply(Hold::For(Duration::from_millis(300)));
+            proxy.on_command(once(is_batch, late));
+            let request = request(Duration::from_millis(100));
+            let error = if tries {
+                request.try_acquire().await.unwrap_err()
+            } else {
+                let request = request.wait(Duration::from_millis(1));
+                request.acquire().await.unwrap_err()
+            };
+            assert!(
+                matches!(error, Error::Unreachable { .. }),
+                "owned: {owned}, tries: {tries}: {error:?}"
+            );
+        }
+        client.close(AtClose::Release).await;
+    }
+    database.remove().await;
+}
+
 /// Until when somebody wants the lock `job`, in microseconds since 1970 on the server; and that clock.
 async fn wanted_until(database: &TestDatabase) -> (i64, i64) {
     const TIMES: &str = "SELECT TIMESTAMPDIFF(MICROSECOND,'1970-01-01',wanted_until), \

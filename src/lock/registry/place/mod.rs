@@ -225,9 +225,14 @@ impl Place {
     /// The server granted the lock.
     pub(crate) fn granted(&mut self, lease: Arc<Lease>, now: Moment, actions: &mut Vec<Action>) {
         self.watch.own(lease.fence, now);
-        let taken = lease.is_held() && self.queue.hand(&lease);
-        // Who asked for one answer has it.
-        self.queue.refuse_once();
+        let in_time = lease.is_held();
+        let taken = in_time && self.queue.hand(&lease);
+        // Who asked for one answer has it. If it came too late to be trusted, nobody was in the way.
+        if in_time {
+            self.queue.refuse_once();
+        } else {
+            self.queue.fail_once(&Error::no_answer());
+        }
         if taken || mutant::on(Mutant::AbandonedGrantKept) {
             self.state = State::Held(lease);
             self.admit(now, actions);

@@ -77,9 +77,13 @@ impl Place {
             return;
         };
         if !lease.is_held() {
-            // It came too late to be trusted: the waiter goes on in its place.
+            // It came too late to be trusted: the waiter goes on in its place, unless it asked for one answer.
             actions.push(give_back_quietly(&lease));
-            self.stand_in_line(waiter, now, actions);
+            if waiter.once {
+                waiter.fail(&Error::no_answer());
+            } else {
+                self.stand_in_line(waiter, now, actions);
+            }
             return;
         }
         if !waiter.take(Turn::current(&lease)) {

@@ -124,6 +124,13 @@ impl Queue {
         }
     }
 
+    /// The same when there was no answer to rely on.
+    pub(super) fn fail_once(&mut self, error: &Error) {
+        for waiter in self.take(|waiter| waiter.once) {
+            waiter.fail(error);
+        }
+    }
+
     pub(crate) fn fail(&mut self, error: &Error) {
         for waiter in self.0.drain(..) {
             waiter.fail(error);
