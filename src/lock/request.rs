@@ -278,7 +278,7 @@ impl LockRequest {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), but never [`Error::Timeout`]; [`Error::OutcomeUnknown`] if there was no answer in
-    /// time: a grant that comes later is given back.
+    /// time, and [`Error::Unreachable`] if the lease was over when its grant was heard of: either is given back.
     ///
     /// # Cancel safety
     ///

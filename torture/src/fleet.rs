@@ -125,6 +125,7 @@ impl Fleet {
         if let Some(clock) = &slot.clock {
             command.envs(clock.variables());
         }
+        slot.wire.belongs_to(worker);
         let mut child = command.spawn()?;
         if let Some(output) = child.stdout.take() {
             let slot = Arc::clone(slot);

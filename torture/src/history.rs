@@ -57,8 +57,8 @@ pub struct Unavailable {
     /// The worker itself stood still: it could not even end what it had begun.
     #[serde(default)]
     pub stopped: bool,
-    /// One of its connections fell silent, and what was sent over it had no answer. Others went on, so that only who is passed over meanwhile is
-    /// not judged.
+    /// One of its connections fell silent: what was sent over it had no answer, or one that was held back for a while. Others went on, so that only
+    /// who is passed over meanwhile is not judged.
     #[serde(default)]
     pub silent: bool,
     /// When it began.

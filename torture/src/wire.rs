@@ -1,7 +1,7 @@
 //! A worker's proxy, with faults that wait for the next command they fit.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,8 +21,6 @@ struct Armed {
     name: &'static str,
     fits: fn(&Command) -> bool,
     fault: Fault,
-    /// Whose command that will be.
-    worker: Option<u32>,
 }
 
 /// The proxy, and what waits in it.
@@ -40,6 +38,8 @@ struct Shared {
     kills: AtomicUsize,
     armed: Mutex<Vec<Armed>>,
     struck: Mutex<BTreeMap<&'static str, u64>>,
+    /// Whose packets pass; 0 before the first worker.
+    worker: AtomicU32,
     silences: Mutex<Vec<Unavailable>>,
 }
 
@@ -53,14 +53,13 @@ impl Wire {
         Self { proxy, shared }
     }
 
-    /// Lets a fault strike the next command of this worker that it fits.
-    pub fn arm(
-        &self,
-        name: &'static str,
-        fits: fn(&Command) -> bool,
-        fault: Fault,
-        worker: Option<u32>,
-    ) {
+    /// From now on the packets of this worker pass.
+    pub fn belongs_to(&self, worker: u32) {
+        self.shared.worker.store(worker, Ordering::Relaxed);
+    }
+
+    /// Lets a fault strike the next command that it fits.
+    pub fn arm(&self, name: &'static str, fits: fn(&Command) -> bool, fault: Fault) {
         let mut armed = self
             .shared
             .armed
@@ -70,12 +69,7 @@ impl Wire {
         if armed.iter().any(|armed| armed.name == name) {
             return;
         }
-        armed.push(Armed {
-            name,
-            fits,
-            fault,
-            worker,
-        });
+        armed.push(Armed { name, fits, fault });
         self.shared.waiting.store(true, Ordering::Relaxed);
     }
 
@@ -135,19 +129,14 @@ impl Shared {
         let Some(at) = armed.iter().position(|armed| (armed.fits)(command)) else {
             return Fault::Pass;
         };
-        let Armed {
-            name,
-            fault,
-            worker,
-            ..
-        } = armed.swap_remove(at);
+        let Armed { name, fault, .. } = armed.swap_remove(at);
         self.waiting.store(!armed.is_empty(), Ordering::Relaxed);
         let mut struck = self.struck.lock().unwrap_or_else(PoisonError::into_inner);
         *struck.entry(name).or_default() += 1;
         if let Some(time) = silence(&fault) {
             let from = now();
             let silence = Unavailable {
-                worker,
+                worker: Some(self.worker.load(Ordering::Relaxed)),
                 stopped: false,
                 silent: true,
                 from,

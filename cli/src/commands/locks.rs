@@ -42,7 +42,10 @@ async fn slots(client: &LockClient, job: &str) -> Result<Vec<LockInfo>, Failure>
         let Some(last) = page.last() else {
             return Ok(found);
         };
-        after = last.name.strip_prefix(&head).map(str::to_owned);
+        let Some(slot) = last.name.strip_prefix(&head) else {
+            return Ok(found);
+        };
+        after = Some(slot.to_owned());
         found.extend(page);
     }
 }

@@ -66,6 +66,10 @@ async fn slots_of_jobs_are_listed_shown_and_freed() {
         let ran = slot.run_once(async |_| Ok::<_, Error>(())).await.unwrap();
         assert!(matches!(ran, RunOnce::Done(())), "{ran:?}");
     }
+    // In the server's order it comes behind all of them, and before what else begins with `invoicesA`.
+    let other = client.job("invoicesA\t").slot("1");
+    let ran = other.run_once(async |_| Ok::<_, Error>(())).await.unwrap();
+    assert!(matches!(ran, RunOnce::Done(())), "{ran:?}");
     let at_work = client.job("invoices").slot("later");
     let (begun, is_begun) = tokio::sync::oneshot::channel();
     let working = tokio::spawn(async move {

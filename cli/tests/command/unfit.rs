@@ -3,7 +3,7 @@
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::support::{connect, is_mariadb, run, server_url};
+use crate::support::{connect, is_mariadb, number, run, server_url};
 
 /// A variable of the server, its wrong value, and the check of `doctor` that finds it, with the level of what it finds.
 type Wrong = (&'static str, &'static str, &'static str, &'static str);
@@ -63,9 +63,14 @@ impl Unfit {
             &WRONG_ON_MARIADB
         } else {
             for (plugin, library) in PLUGINS {
-                let sql = format!("INSTALL PLUGIN {plugin} SONAME '{library}'");
-                run(&mut unfit.connection, &sql).await;
-                unfit.plugins.push(plugin);
+                let there = format!(
+                    "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME='{plugin}'"
+                );
+                if number(&mut unfit.connection, &there).await == 0 {
+                    let sql = format!("INSTALL PLUGIN {plugin} SONAME '{library}'");
+                    run(&mut unfit.connection, &sql).await;
+                    unfit.plugins.push(plugin);
+                }
             }
             &WRONG_ON_MYSQL
         };
@@ -89,7 +94,7 @@ impl Unfit {
     pub(crate) async fn mend(mut self) {
         for (name, value) in self.before.iter().rev() {
             // What a plugin brought goes with it.
-            if !PLUGINS.iter().any(|(plugin, _)| name.starts_with(plugin)) {
+            if !self.plugins.iter().any(|plugin| name.starts_with(plugin)) {
                 set(&mut self.connection, name, value).await;
             }
         }

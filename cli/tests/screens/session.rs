@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -81,10 +82,15 @@ impl Session {
                 }
             }
             None => {
-                let ended = self.shell(line).status().unwrap();
-                match ended.code() {
-                    Some(0) => {}
-                    code => self.print(&format!("(exit code {})\n", code.unwrap_or(-1))),
+                // So that no shell has a word of its own to say of the end.
+                let ended = self.shell(&format!("exec {line}")).status().unwrap();
+                match (ended.code(), ended.signal()) {
+                    (Some(0), _) => {}
+                    (Some(code), _) => self.print(&format!("(exit code {code})\n")),
+                    (None, signal) => self.print(&format!(
+                        "(ended by signal {})\n",
+                        signal.unwrap_or_default()
+                    )),
                 }
             }
         }

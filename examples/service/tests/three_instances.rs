@@ -149,9 +149,11 @@ async fn a_killed_instance_costs_no_order_and_no_report() {
     until(&mut connection, unshipped, 0).await;
 
     // Prometheus finds what the dashboard and the alerts ask for.
-    let (status, scraped) = request(&instances[0].address, "GET", "/metrics")
+    // Who ships has acquired something.
+    let (_, shipper) = request(&instances[0].address, "GET", "/shipper")
         .await
         .unwrap();
+    let (status, scraped) = request(&shipper, "GET", "/metrics").await.unwrap();
     assert_eq!(status, 200);
     for series in asked_for() {
         let (counted, labelled) = (format!("{series} "), format!("{series}{{"));

@@ -101,8 +101,7 @@ impl PacketFault {
     /// Lets it wait for a command of some worker.
     pub(super) fn arm(&self, rig: &Rig, random: &mut ChaCha8Rng) {
         let slot = rig.any_slot(random);
-        let fault = (self.make)(random);
-        slot.wire.arm(self.name, self.fits, fault, slot.worker());
+        slot.wire.arm(self.name, self.fits, (self.make)(random));
     }
 }
 

@@ -227,8 +227,8 @@ impl Place {
         self.watch.own(lease.fence, now);
         let in_time = lease.is_held();
         let taken = in_time && self.queue.hand(&lease);
-        // Who asked for one answer has it. If it came too late to be trusted, nobody was in the way.
-        if in_time {
+        // Who asked for one answer has it. If it came too late to be trusted, nobody was in the way, but for one of us who waits on.
+        if in_time || self.queue.first().is_some_and(|first| !first.once) {
             self.queue.refuse_once();
         } else {
             self.queue.fail_once(&Error::no_answer());

@@ -140,10 +140,6 @@ impl Place {
 
     /// One who went past the queue in vain waits in its place there.
     fn stand_in_line(&mut self, waiter: Waiter, now: Moment, actions: &mut Vec<Action>) {
-        if waiter.once {
-            waiter.refuse();
-            return;
-        }
         self.queue.push(waiter);
         actions.push(Action::Waits);
         if let Some(lease) = self.lingering() {
