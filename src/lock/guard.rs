@@ -51,8 +51,9 @@ impl LockGuard {
     }
 
     /// The fencing token of this hold: it rises with every hold of this name, in all processes, also
-    /// across a purge, a restart, and a failover (an asynchronous one, if the new primary's clock is not behind). A store that remembers the highest token it saw, and
-    /// refuses lower ones, cannot be written to by a holder whose lease has ended.
+    /// across a purge, a restart, and a failover (an asynchronous one, if the new primary's clock is not
+    /// behind). A store that remembers the highest token it saw, and refuses lower ones, cannot be written
+    /// to by a holder whose lease has ended.
     ///
     /// ```no_run
     /// # async fn example(guard: tag_lock::LockGuard, pool: sqlx::MySqlPool) -> Result<(), sqlx::Error> {

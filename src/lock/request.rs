@@ -77,7 +77,8 @@ impl LockRequest {
     }
 
     /// How long the lease lasts if it is not renewed: for so long the lock stays taken when its
-    /// holder dies ([`hold_at_least`](Self::hold_at_least), if that is longer). Defaults to 30 s, or to what the client was built with; at least 50 ms.
+    /// holder dies ([`hold_at_least`](Self::hold_at_least), if that is longer). Defaults to 30 s, or to
+    /// what the client was built with; at least 50 ms.
     ///
     /// On a server that fails over automatically, make it longer than a failover takes.
     pub fn ttl(mut self, ttl: Duration) -> Self {

@@ -453,3 +453,25 @@ fn who_is_granted_too_late_past_the_queue_waits_on() {
     );
     outer.disarm();
 }
+
+/// A grant that is over when it is heard of is no refusal, but to who asked for one answer behind a task of ours that waits on.
+#[test]
+fn a_late_grant_refuses_only_who_stands_behind_one_that_waits_on() {
+    let late = || {
+        let late = lease(terms(None), 1_000_000);
+        late.lose();
+        late
+    };
+    let mut scene = Scene::new();
+    let (_, mut alone) = scene.try_once(None);
+    scene.place.granted(late(), scene.now, &mut scene.actions);
+    let told = alone.try_recv().expect("told");
+    assert!(matches!(told, Err(Error::Unreachable { .. })));
+    let mut scene = Scene::new();
+    let mut patient = scene.wait(None);
+    let (_, mut behind) = scene.try_once(None);
+    scene.place.granted(late(), scene.now, &mut scene.actions);
+    let told = behind.try_recv().expect("told");
+    assert!(told.expect("no error").is_none());
+    assert!(patient.try_recv().is_err(), "no answer yet");
+}
