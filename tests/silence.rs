@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use support::lateness::with_ttl;
-use support::proxy::{Command, Fault, Gate, Hold, Proxy};
+use support::proxy::{Command, Fault, FaultKind, Gate, Hold, Proxy, once};
 use support::{TestDatabase, connected, eventually, is_batch, number};
-use tag_lock::{LockClient, LockGuard};
+use tag_lock::{AtClose, LockClient, LockGuard};
 
 /// How long a client waits for a packet whose lease lasts so long: as the default, 5 s, is to a ttl of 4 s.
 fn packet_timeout(ttl: Duration) -> Duration {
@@ -96,6 +96,43 @@ async fn a_lease_survives_two_silent_connections() {
         guard.release().await.unwrap();
     })
     .await;
+}
+
+/// All who wait ask over one connection, which was open before: that has a fraction of a packet's time.
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_wait_do_not_wait_for_a_silent_connection() {
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    let limit = Duration::from_secs(60);
+    let builder = LockClient::builder(proxy.url(&database.url).parse().unwrap())
+        .packet_timeout(limit)
+        .request_timeout(limit * 5);
+    let client = connected(builder).await;
+    let other = LockClient::connect(&database.url).await.unwrap();
+    // Opens the connection.
+    assert_eq!(client.counter("n").get().await.unwrap(), 0);
+    for _ in 0..2 {
+        let guard = other.lock("l").acquire().await.unwrap();
+        let waits = tokio::spawn(client.lock("l").wait(limit * 5).acquire());
+        let looks = proxy.counters();
+        proxy.on_command(once(is_look, Fault::HalfOpen));
+        eventually("a connection falls silent", async || {
+            proxy.counters().since(&looks).faults(FaultKind::HalfOpen) > 0
+        })
+        .await;
+        let freed = Instant::now();
+        guard.release().await.unwrap();
+        waits.await.unwrap().unwrap().release().await.unwrap();
+        let waited = freed.elapsed();
+        assert!(waited < limit / 2, "{waited:?}");
+    }
+    client.close(AtClose::Release).await;
+    database.remove().await;
+}
+
+/// A question of those who wait.
+fn is_look(command: &Command) -> bool {
+    !is_batch(command) && !command.contains_commit() && command.contains_word("FROM t_tag_lock")
 }
 
 /// Renewals, an addition and a release in one packet that falls silent, whether the server has it or not.

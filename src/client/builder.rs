@@ -123,7 +123,8 @@ impl LockClientBuilder {
     }
 
     /// How long the server may take for one packet before its connection is given up. Defaults to 5 s;
-    /// at least 100 ms. The server ends a packet's wait for a lock after one second: with less than two, a table that somebody
+    /// at least 100 ms. A connection that was open before has an eighth of it for the questions of those who wait, which are then asked over a
+    /// fresh one: if it has fallen silent, the others need not wait for long. The server ends a packet's wait for a lock after one second: with less than two, a table that somebody
     /// has locked looks like a server that does not answer.
     pub fn packet_timeout(mut self, timeout: Duration) -> Self {
         self.packet_timeout = timeout;

@@ -20,6 +20,7 @@ mod manner;
 mod outage;
 pub(crate) mod outcome;
 mod own_thread;
+mod patience;
 mod pending;
 mod pool;
 #[cfg(test)]
@@ -55,7 +56,7 @@ use tokio_util::sync::CancellationToken;
 use self::carrier::Carriers;
 use self::lane::Lane;
 use self::outcome::Answer;
-use self::reader::{Look, Reading};
+use self::reader::{Asking, Look, Reading};
 use self::request::{Member, Reply, Request};
 use self::serving::{Floor, Serving};
 use self::shared::Shared;
@@ -67,7 +68,7 @@ use crate::error::Error;
 use crate::sql::dialect::Dialect;
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
-use crate::timing::{ANSWER, IDLE_WAITING, LATE, LOCK_WAIT};
+use crate::timing::{ANSWER, LATE, LOCK_WAIT};
 
 /// How many connections may wait for stripes, and how many for rows.
 const WAITING: usize = 2;
@@ -132,11 +133,11 @@ impl Engine {
             }
         }
         shared.spawn(Lane::rescuing(Arc::clone(&shared)).run());
-        let reader = |idle| {
+        let reader = |asking| {
             let (readings, receiver) = mpsc::unbounded_channel();
             let (shared_too, receiver) = (Arc::clone(&shared), Arc::new(Mutex::new(receiver)));
             let closed = shared.closed.clone();
-            let read = move || reader::read(Arc::clone(&shared_too), Arc::clone(&receiver), idle);
+            let read = move || reader::read(Arc::clone(&shared_too), asking, Arc::clone(&receiver));
             let reads = supervise("a reader", read);
             // Whatever it is at: nobody asks any more.
             shared.spawn_helper(async move {
@@ -146,8 +147,8 @@ impl Engine {
         };
         Ok(Self {
             carriers: carrier::start(&shared),
-            readings: reader(None),
-            questions: reader(Some(IDLE_WAITING)),
+            readings: reader(Asking::Program),
+            questions: reader(Asking::People),
             capacity: Arc::new(Semaphore::new(CAPACITY)),
             dialect: OnceCell::new(),
             shared,

@@ -3,7 +3,6 @@
 //! All reads that come while one is in flight leave together with the next. What people ask may take long, and has a reader of its own.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -12,6 +11,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use super::backoff::Backoff;
 use super::gather::MAX_ROWS;
 use super::link::room;
+use super::patience::{Age, Patience};
 use super::pool::Connection;
 use super::shared::Shared;
 use crate::clock::Moment;
@@ -21,6 +21,7 @@ use crate::sql::packet::{self, RowOperation, Stripes};
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::row::RowKey;
 use crate::sql::server_error::{Meaning, code_of};
+use crate::timing::IDLE_WAITING;
 
 /// Rows that somebody wants to see.
 pub(crate) struct Look {
@@ -51,25 +52,39 @@ impl Reading {
     }
 }
 
-/// Reads until all who could ask are gone. Its connection is closed when nobody has asked for `idle`.
+/// Who asks a reader.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asking {
+    /// Those who wait for locks, and whoever reads a counter: they are answered at once.
+    Program,
+    /// People: what they ask may take its time, and nobody asks for long.
+    People,
+}
+
+/// Reads until all who could ask are gone.
 pub(crate) async fn read(
     shared: Arc<Shared>,
+    asking: Asking,
     readings: Arc<Mutex<mpsc::UnboundedReceiver<Reading>>>,
-    idle: Option<Duration>,
 ) {
     let mut readings = readings.lock().await;
-    let mut session: Option<Connection> = None;
+    let mut reader = Reader::new(shared, asking);
+    // Its connection is closed when nobody has asked for so long.
+    let idle = match asking {
+        Asking::Program => None,
+        Asking::People => Some(IDLE_WAITING),
+    };
     let mut next = None;
     loop {
-        session = session.and_then(|session| shared.pool.pass_on(session));
+        reader.pass_on();
         let reading = match next.take() {
             Some(reading) => Some(reading),
             None => tokio::select! {
                 biased;
                 reading = readings.recv() => reading,
-                () = shared.pool.wanted(), if session.is_some() => continue,
-                () = tokio::time::sleep(idle.unwrap_or_default()), if idle.is_some() && session.is_some() => {
-                    session = None;
+                () = reader.shared.pool.wanted(), if reader.session.is_some() => continue,
+                () = tokio::time::sleep(idle.unwrap_or_default()), if idle.is_some() && reader.session.is_some() => {
+                    reader.session = None;
                     continue;
                 }
             },
@@ -78,17 +93,7 @@ pub(crate) async fn read(
             None => return,
             Some(reading) if !reading.is_awaited() => {}
             Some(Reading::Query { sql, end, reply }) => {
-                let mut healing = Healing::new(end);
-                let result = loop {
-                    match show(&shared, &mut session, &sql).await {
-                        Err(error)
-                            if healing.may_try_again(&shared, &mut session, &error).await => {}
-                        result => break result,
-                    }
-                };
-                if result.is_ok() {
-                    shared.reached();
-                }
+                let result = reader.show(&sql, end).await;
                 // Who asked may have gone away.
                 drop(reply.send(result.map_err(Error::from_sqlx)));
             }
@@ -110,19 +115,10 @@ pub(crate) async fn read(
                         }
                     }
                 }
-                answer(&shared, &mut session, batch).await;
+                reader.answer(batch).await;
             }
         }
     }
-}
-
-async fn show(
-    shared: &Shared,
-    session: &mut Option<Connection>,
-    sql: &str,
-) -> Result<Vec<MySqlRow>, sqlx::Error> {
-    let session = connected(shared, session).await?;
-    session.rows_alone(sql.to_owned()).await
 }
 
 /// Whether a read that failed may do better on a fresh connection.
@@ -130,20 +126,6 @@ fn may_heal(error: &sqlx::Error) -> bool {
     match code_of(error).map(Meaning::of) {
         None => true,
         Some(meaning) => matches!(meaning, Meaning::Conflict | Meaning::Gone),
-    }
-}
-
-/// The reader's session, opened if there is none.
-async fn connected<'s>(
-    shared: &Shared,
-    session: &'s mut Option<Connection>,
-) -> Result<&'s mut Connection, sqlx::Error> {
-    match session {
-        Some(session) => Ok(session),
-        none => {
-            let opened = shared.pool.get(shared.options.packet_limit).await?;
-            Ok(none.insert(opened))
-        }
     }
 }
 
@@ -160,67 +142,160 @@ impl Healing {
             backoff: Backoff::connecting(),
         }
     }
+}
 
-    /// Closes the session that failed; pauses and says yes if another attempt may do better.
-    async fn may_try_again(
-        &mut self,
-        shared: &Shared,
-        session: &mut Option<Connection>,
-        error: &sqlx::Error,
-    ) -> bool {
-        // A connection that was open may have been dead for long: that costs no pause.
-        let was_open = session.take().is_some();
-        if may_heal(error) && !was_open {
-            shared.unreachable(error);
+/// A connection that is read from, and what comes of it.
+struct Reader {
+    shared: Arc<Shared>,
+    session: Option<Connection>,
+    patience: Patience,
+    age: Age,
+}
+
+impl Reader {
+    fn new(shared: Arc<Shared>, asking: Asking) -> Self {
+        let limit = shared.options.packet_limit;
+        let patience = match asking {
+            Asking::Program => Patience::quick(limit),
+            Asking::People => Patience::unhurried(limit),
+        };
+        Self {
+            shared,
+            session: None,
+            patience,
+            age: Age::Fresh,
         }
-        if !may_heal(error) || self.end.has_passed() {
+    }
+
+    /// Gives the connection to the first who waits for one.
+    fn pass_on(&mut self) {
+        let session = self.session.take();
+        self.session = session.and_then(|session| self.shared.pool.pass_on(session));
+    }
+
+    /// The connection, opened if there is none.
+    async fn connected(&mut self) -> Result<&mut Connection, sqlx::Error> {
+        match &mut self.session {
+            Some(session) => Ok(session),
+            none => {
+                let limit = self.shared.options.packet_limit;
+                let opened = self.shared.pool.get(limit).await?;
+                self.age = Age::Fresh;
+                Ok(none.insert(opened))
+            }
+        }
+    }
+
+    /// All rows of a statement.
+    async fn rows(&mut self, sql: String) -> Result<Vec<MySqlRow>, sqlx::Error> {
+        self.connected().await?.limit = self.patience.limit(self.age);
+        let asked = Moment::now();
+        let rows = self.connected().await?.rows_alone(sql).await;
+        self.patience.waited(Moment::now().since(asked));
+        self.age = Age::Open;
+        rows
+    }
+
+    /// Closes the connection that failed; pauses and says yes if another attempt may do better.
+    async fn may_try_again(&mut self, healing: &mut Healing, error: &sqlx::Error) -> bool {
+        // A connection that was open may have been dead for long: that costs no pause.
+        let was_open = self.session.take().is_some();
+        if may_heal(error) && !was_open {
+            self.shared.unreachable(error);
+        }
+        if !may_heal(error) || healing.end.has_passed() {
             return false;
         }
         if !was_open {
-            tokio::time::sleep(self.backoff.delay().min(self.end.left())).await;
+            let pause = healing.backoff.delay().min(healing.end.left());
+            tokio::time::sleep(pause).await;
         }
         true
     }
-}
 
-async fn answer(shared: &Shared, session: &mut Option<Connection>, mut batch: Vec<Look>) {
-    let last = batch.iter().map(|look| look.end).max();
-    let mut healing = Healing::new(last.unwrap_or_else(Moment::now));
-    while !batch.is_empty() {
-        let keys = batch.iter().flat_map(|look| &look.keys);
-        let rows: Vec<RowOperation> = keys
-            .map(|key| RowOperation {
-                key: key.clone(),
-                operation: Operation::Touch(Touch),
-                create: false,
-                stripes: Stripes::None,
-                group: 0,
-            })
-            .collect();
-        match query(shared, session, &rows).await {
-            Ok(reply) => {
-                shared.reached();
-                let mut states = reply.rows.into_iter();
-                for look in batch {
-                    let seen = states.by_ref().take(look.keys.len()).collect();
-                    // Who asked may have gone away.
-                    drop(look.reply.send(Ok(seen)));
+    async fn show(&mut self, sql: &str, end: Moment) -> Result<Vec<MySqlRow>, sqlx::Error> {
+        let mut healing = Healing::new(end);
+        loop {
+            match self.rows(sql.to_owned()).await {
+                Err(error) if self.may_try_again(&mut healing, &error).await => {}
+                result => {
+                    if result.is_ok() {
+                        self.shared.reached();
+                    }
+                    return result;
                 }
-                return;
             }
-            Err(error) => {
-                let again = healing.may_try_again(shared, session, &error).await;
-                let now = Moment::now();
-                let error = Error::from_sqlx(error);
-                for look in std::mem::take(&mut batch) {
-                    if again && look.end > now {
-                        batch.push(look);
-                    } else {
-                        drop(look.reply.send(Err(error.clone())));
+        }
+    }
+
+    async fn answer(&mut self, mut batch: Vec<Look>) {
+        let last = batch.iter().map(|look| look.end).max();
+        let mut healing = Healing::new(last.unwrap_or_else(Moment::now));
+        while !batch.is_empty() {
+            let keys = batch.iter().flat_map(|look| &look.keys);
+            let rows: Vec<RowOperation> = keys
+                .map(|key| RowOperation {
+                    key: key.clone(),
+                    operation: Operation::Touch(Touch),
+                    create: false,
+                    stripes: Stripes::None,
+                    group: 0,
+                })
+                .collect();
+            match self.states(&rows).await {
+                Ok(seen) => {
+                    self.shared.reached();
+                    let mut states = seen.into_iter();
+                    for look in batch {
+                        let seen = states.by_ref().take(look.keys.len()).collect();
+                        // Who asked may have gone away.
+                        drop(look.reply.send(Ok(seen)));
+                    }
+                    return;
+                }
+                Err(error) => {
+                    let again = self.may_try_again(&mut healing, &error).await;
+                    let now = Moment::now();
+                    let error = Error::from_sqlx(error);
+                    for look in std::mem::take(&mut batch) {
+                        if again && look.end > now {
+                            batch.push(look);
+                        } else {
+                            drop(look.reply.send(Err(error.clone())));
+                        }
                     }
                 }
             }
         }
+    }
+
+    /// What rows say; `None` for one that does not exist.
+    async fn states(
+        &mut self,
+        rows: &[RowOperation],
+    ) -> Result<Vec<Option<RowState>>, sqlx::Error> {
+        let session = self.connected().await?;
+        let (room, dialect) = (room(session.max_packet), session.dialect);
+        let mut all = Vec::with_capacity(rows.len());
+        let mut rest = rows;
+        while !rest.is_empty() {
+            let (rows, behind) = rest.split_at(fitting(rest, room));
+            rest = behind;
+            let sent = Moment::now();
+            let read = packet::read(rows, dialect);
+            let seen = self.rows(read).await?;
+            let text = seen
+                .first()
+                .map(|row| row.try_get_unchecked::<Option<String>, _>(0));
+            let reply = text
+                .transpose()?
+                .flatten()
+                .and_then(|text| Reply::decode(&text, rows.len()))
+                .ok_or_else(|| sqlx::Error::Protocol("a read's reply cannot be decoded".into()))?;
+            self.shared.observe(&reply, sent);
+            all.extend(reply.rows);
+        }
+        Ok(all)
     }
 }
 
@@ -234,36 +309,4 @@ fn fitting(rows: &[RowOperation], room: usize) -> usize {
     let fitting = rows.iter().take(MAX_ROWS).take_while(fits).count();
     // A single row always does.
     fitting.max(1)
-}
-
-async fn query(
-    shared: &Shared,
-    session: &mut Option<Connection>,
-    rows: &[RowOperation],
-) -> Result<Reply, sqlx::Error> {
-    let session = connected(shared, session).await?;
-    let mut all = Reply {
-        server_now: 0,
-        rows: Vec::with_capacity(rows.len()),
-    };
-    let mut rest = rows;
-    while !rest.is_empty() {
-        let (rows, behind) = rest.split_at(fitting(rest, room(session.max_packet)));
-        rest = behind;
-        let sent = Moment::now();
-        let read = packet::read(rows, session.dialect);
-        let seen = session.rows_alone(read).await?;
-        let text = seen
-            .first()
-            .map(|row| row.try_get_unchecked::<Option<String>, _>(0));
-        let reply = text
-            .transpose()?
-            .flatten()
-            .and_then(|text| Reply::decode(&text, rows.len()))
-            .ok_or_else(|| sqlx::Error::Protocol("a read's reply cannot be decoded".into()))?;
-        shared.observe(&reply, sent);
-        all.server_now = reply.server_now;
-        all.rows.extend(reply.rows);
-    }
-    Ok(all)
 }
