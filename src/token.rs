@@ -73,6 +73,13 @@ mod tests {
         assert_ne!(Token::of_text(""), Token::NONE);
     }
 
+    /// Processes of two versions agree whose a lock is.
+    #[test]
+    fn an_owners_token_is_the_same_in_every_version() {
+        let token = u128::from_be_bytes(*Token::of_text("a").as_bytes());
+        assert_eq!(token, 0xca97_8112_ca1b_bdca_fac2_31b3_9a23_dc4d);
+    }
+
     #[test]
     fn a_clients_tokens_begin_alike_and_are_distinct() {
         let (one, other) = (Token::of_client(0x0102_0304), Token::of_client(0x0102_0304));

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use ledger::{TTL, rounds, seed};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use support::proxy::{Command, Fault, Gate, Hold, Proxy, RandomFaults, once};
 use support::{TestDatabase, connected, eventually, is_batch, number, patient};
 use tag_lock::{AtClose, Error, LockClient};

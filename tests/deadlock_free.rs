@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rand::Rng;
+use rand::RngExt;
 use rand::seq::SliceRandom;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};

@@ -15,7 +15,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use calls::{CALLS, Call, Stage};
-use rand::Rng;
+use rand::RngExt;
 use sqlx::AssertSqlSafe;
 use sqlx::mysql::MySqlConnection;
 use support::proxy::{Command, Fault, Proxy, once};

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use ledger::{Load, TTL, rounds, seed};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use support::TestDatabase;
 use tag_lock::{AtClose, LockClient, LockState};
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ledger::{Load, rounds, seed};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 use support::{TestDatabase, no_deadlocks_since, run, server_deadlocks};

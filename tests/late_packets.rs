@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use ledger::{Load, TTL, rounds, seed};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use support::proxy::{Command, Fault, FaultKind, Gate, Hold, Proxy, Upstream, once};
 use support::{
     TestDatabase, connected, is_batch, is_mariadb, no_deadlocks_since, number, run,

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use rand::Rng;
+use rand::RngExt;
 use rustix::process::Signal;
 use support::lateness::{Lateness, assert_on_any_machine, with_ttl};
 use support::{TestDatabase, signal, spawn_worker};

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use rand::Rng;
+use rand::RngExt;
 use sqlx::mysql::MySqlConnection;
 use support::{TestDatabase, is_mariadb, no_deadlocks_since, number, run, server_deadlocks};
 use tag_lock::{Error, LockClient};

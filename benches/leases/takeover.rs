@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rand::Rng;
+use rand::RngExt;
 use tag_lock::{AtClose, LockClient};
 use tokio::task::JoinSet;
 

@@ -25,7 +25,7 @@ use futures_util::future::join_all;
 use model::{Call, Set, State, Window, any_call, call, explain, make};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use rand::Rng;
+use rand::RngExt;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 use support::proxy::{Command, Fault, Proxy, RandomFaults, Upstream};

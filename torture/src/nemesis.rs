@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rand::Rng;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
+use rand::RngExt;
+use rand::SeedableRng;
+use rand::rngs::ChaCha8Rng;
 use tokio::task::JoinSet;
 
 use crate::faults::{self, Fault, Lane, Rig};

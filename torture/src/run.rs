@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rand::Rng;
+use rand::RngExt;
 use sqlx::mysql::MySqlConnection;
 use tag_lock::{AtClose, LockClient};
 use tokio::signal::unix::{SignalKind, signal};

@@ -18,8 +18,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
+use rand::SeedableRng;
+use rand::rngs::ChaCha8Rng;
 use sqlx::mysql::MySqlConnectOptions;
 use tag_lock::{AtClose, LockClient};
 use tokio::task::JoinSet;

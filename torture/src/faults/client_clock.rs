@@ -1,8 +1,8 @@
 //! A worker's wall clock is shifted. The library must not notice.
 
 use futures_util::future::BoxFuture;
-use rand::Rng;
-use rand_chacha::ChaCha8Rng;
+use rand::RngExt;
+use rand::rngs::ChaCha8Rng;
 
 use super::{Failure, Fault, Lane, Rig};
 

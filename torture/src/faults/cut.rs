@@ -1,7 +1,7 @@
 //! All connections of a worker are cut, in whatever they are doing.
 
 use futures_util::future::BoxFuture;
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::ChaCha8Rng;
 
 use super::{Failure, Fault, Lane, Rig};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::ChaCha8Rng;
 use rustix::fs::statvfs;
 
 use super::{Failure, Fault, Lane, Rig};

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use rand::Rng;
-use rand_chacha::ChaCha8Rng;
+use rand::RngExt;
+use rand::rngs::ChaCha8Rng;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 

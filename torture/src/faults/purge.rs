@@ -1,8 +1,8 @@
 //! Rows of locks that are free are made to look old, and are purged while the load goes on.
 
 use futures_util::future::BoxFuture;
-use rand::Rng;
-use rand_chacha::ChaCha8Rng;
+use rand::RngExt;
+use rand::rngs::ChaCha8Rng;
 use std::time::Duration;
 
 use super::{Failure, Fault, Lane, Rig};

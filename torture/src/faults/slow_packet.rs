@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rand::Rng;
-use rand_chacha::ChaCha8Rng;
+use rand::RngExt;
+use rand::rngs::ChaCha8Rng;
 
 use super::{Failure, Fault, Lane, Rig};
 use crate::bank::run;

@@ -1,7 +1,7 @@
 //! A worker is killed (SIGKILL), and another one takes its place.
 
 use futures_util::future::BoxFuture;
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::ChaCha8Rng;
 
 use super::{Failure, Fault, Lane, Rig};
 use crate::instant::now;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rand::Rng;
+use rand::RngExt;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{ConnectOptions, Connection};
 use tag_lock::{Error, LockGuard};

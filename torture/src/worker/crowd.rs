@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rand::Rng;
+use rand::RngExt;
 use tag_lock::{AtClose, LockClient};
 
 use super::task::{Place, Task};

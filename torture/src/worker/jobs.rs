@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rand::Rng;
+use rand::RngExt;
 use sqlx::Connection;
 use sqlx::mysql::MySqlConnection;
 use tag_lock::{Error, JobLease, RunOnce};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::Rng;
+use rand::RngExt;
 use tag_lock::{Error, Permit, Permits};
 
 use super::holds::PATIENCE;

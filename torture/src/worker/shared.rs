@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rand::Rng;
+use rand::RngExt;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{Connection, Row};
 use tag_lock::{Error, LeaseView, LockGuard, SharedGuard};

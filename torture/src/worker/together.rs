@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rand::Rng;
+use rand::RngExt;
 use sqlx::Connection;
 use sqlx::mysql::MySqlConnection;
 use tag_lock::{Error, LockAllGuard};

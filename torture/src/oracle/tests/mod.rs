@@ -13,7 +13,7 @@ mod together;
 
 use proptest::prelude::*;
 use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::ChaCha8Rng;
 
 use self::broken::BREAKAGES;
 use self::simulated::World;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
 
 use crate::history::{
     Committed, Event, FinalState, Invocation, Log, Operation, Outcome, Record, Unavailable,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use rand::Rng;
+use rand::RngExt;
+use rand::rngs::ChaCha8Rng;
 use rand::seq::IndexedMutRandom;
-use rand_chacha::ChaCha8Rng;
 
 use super::super::simulated::World;
 use super::places::{at, pick};

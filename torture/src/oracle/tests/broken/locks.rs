@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::ChaCha8Rng;
 
 use super::super::SLACK;
 use super::super::simulated::{TTL, World};

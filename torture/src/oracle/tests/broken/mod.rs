@@ -5,7 +5,7 @@ mod locks;
 mod places;
 mod transactions;
 
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::ChaCha8Rng;
 
 use super::simulated::World;
 use crate::oracle::Kind;

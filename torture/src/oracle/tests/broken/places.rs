@@ -1,7 +1,7 @@
 //! Finds what is to be damaged.
 
+use rand::rngs::ChaCha8Rng;
 use rand::seq::IndexedRandom;
-use rand_chacha::ChaCha8Rng;
 
 use super::super::simulated::World;
 use crate::history::{Event, Record};

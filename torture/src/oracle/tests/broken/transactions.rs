@@ -1,7 +1,7 @@
 //! Damage to what transactions did under a lock.
 
+use rand::rngs::ChaCha8Rng;
 use rand::seq::IndexedRandom;
-use rand_chacha::ChaCha8Rng;
 
 use super::super::simulated::World;
 use super::places::{at, next_trusted, pick};
