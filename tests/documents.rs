@@ -200,16 +200,45 @@ fn links_lead_to_what_exists() {
     expect_none(faults);
 }
 
-/// In the crate's own pages there are no files to link to: `src/docs/links.md`, read first, says where a link leads there.
+/// The crate's own pages, each with the text of all that it includes.
+fn pages_of_the_crate() -> Vec<(PathBuf, String)> {
+    let sources = ["src/lib.rs", "src/docs/mod.rs"].map(|source| root().join(source));
+    let mut pages = Vec::new();
+    for source in sources {
+        let text = std::fs::read_to_string(&source).unwrap();
+        // What stands before `pub mod cli` is about it; what stands before the first module of lib.rs is about the crate.
+        for about in text.split("mod ") {
+            let included = about.split("include_str!(\"").skip(1);
+            let files: Vec<PathBuf> = included
+                .map(|rest| source.with_file_name(rest.split('"').next().unwrap()))
+                .collect();
+            let texts = files.iter().map(|file| std::fs::read_to_string(file));
+            if let Some(page) = files.last() {
+                let text: String = texts.map(Result::unwrap).collect();
+                pages.push((page.canonicalize().unwrap(), text));
+            }
+        }
+    }
+    pages
+}
+
+/// In the crate's own pages there are no files to link to: `src/docs/links.md`, read first, says where a link leads there, and a
+/// file for each picture has its bytes.
 #[test]
-fn links_between_pages_work_in_the_crates_pages() {
-    let links = std::fs::read_to_string(root().join("src/docs/links.md")).unwrap();
+fn links_and_pictures_work_in_the_crates_pages() {
+    let of_the_crate = pages_of_the_crate();
     let mut faults = Vec::new();
-    for file in pages().keys() {
-        let text = format!("{links}\n{}", std::fs::read_to_string(file).unwrap());
-        for link in Page::read(&text).links {
-            if link.split('#').next().unwrap().ends_with(".md") {
-                faults.push(wrong(file, &format!("src/docs/links.md lacks [{link}]: …")));
+    for file in pages().into_keys() {
+        let is_page = of_the_crate.iter().any(|(page, _)| *page == file);
+        if !is_page && !file.ends_with("docs/releasing.md") {
+            faults.push(wrong(&file, "src/docs/mod.rs lacks it"));
+        }
+    }
+    for (file, text) in &of_the_crate {
+        for link in Page::read(text).links {
+            let works = ["crate::", "https://", "data:", "#"];
+            if !works.iter().any(|begin| link.starts_with(begin)) {
+                faults.push(wrong(file, &format!("src/docs/ lacks [{link}]: …")));
             }
         }
     }
@@ -265,7 +294,12 @@ fn files_that_are_named_exist() {
 /// The crate's own pages hold pictures of docs/ themselves: rustdoc takes no files along.
 #[test]
 fn the_pictures_of_the_crates_pages_are_the_documents() {
-    for (picture, name) in [("race-summary.svg", "race"), ("top.svg", "top")] {
+    let pictures = [
+        ("race-summary.svg", "race"),
+        ("race.svg", "whole-race"),
+        ("top.svg", "top"),
+    ];
+    for (picture, name) in pictures {
         let bytes = std::fs::read(root().join("docs").join(picture)).unwrap();
         let encoded = BASE64_STANDARD.encode(bytes);
         let definition = format!("[{name}]: data:image/svg+xml;base64,{encoded}\n");

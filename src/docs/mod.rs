@@ -1,7 +1,8 @@
 //! The pages of the repository's `docs/`.
 //!
 //! There they link to files, here to each other: of two definitions of a link Markdown takes the first one, which here
-//! is that of `links.md`.
+//! is that of `links.md`. Likewise a picture is a file there, and here its bytes, from the file of its name: rustdoc
+//! takes no files along.
 
 #[doc = include_str!("links.md")]
 #[doc = include_str!("top.md")]
@@ -29,6 +30,7 @@ pub mod operations {}
 pub mod patterns {}
 
 #[doc = include_str!("links.md")]
+#[doc = include_str!("whole-race.md")]
 #[doc = include_str!("../../docs/performance.md")]
 pub mod performance {}
 
