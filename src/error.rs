@@ -159,6 +159,18 @@ pub enum Error {
         /// The name of the lock or counter.
         name: String,
     },
+    /// The current database of the connection of a `…_in` call is not the client's, so that it would be about other locks and counters, or
+    /// none. It has changed nothing.
+    #[error(
+        "{name:?} is in the database {database:?}, and the connection of the transaction is in another one: give this a connection \
+         whose current database is the client's"
+    )]
+    OtherDatabase {
+        /// The name of the lock or counter.
+        name: String,
+        /// The client's database.
+        database: String,
+    },
     /// The server undid a statement in a transaction of the caller's: `KILL QUERY` stopped it, or a limit such as
     /// MariaDB's `max_statement_time`. Or somebody deleted the row meanwhile. It says nothing about the lock or the counter.
     #[error(
@@ -290,6 +302,7 @@ impl Error {
             | Self::AccessDenied { .. }
             | Self::OutcomeUnknown { .. }
             | Self::NoTransaction { .. }
+            | Self::OtherDatabase { .. }
             | Self::NotFinished { .. }
             | Self::OperationMismatch { .. }
             | Self::NotDriven
@@ -313,6 +326,7 @@ impl Error {
             | Self::Overloaded { name }
             | Self::OutcomeUnknown { name }
             | Self::NoTransaction { name }
+            | Self::OtherDatabase { name, .. }
             | Self::NotFinished { name }
             | Self::Interrupted { name, .. }
             | Self::RolledBack { name, .. }

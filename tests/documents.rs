@@ -212,7 +212,7 @@ fn pages_of_the_crate() -> Vec<(PathBuf, String)> {
             let files: Vec<PathBuf> = included
                 .map(|rest| source.with_file_name(rest.split('"').next().unwrap()))
                 .collect();
-            let texts = files.iter().map(|file| std::fs::read_to_string(file));
+            let texts = files.iter().map(std::fs::read_to_string);
             if let Some(page) = files.last() {
                 let text: String = texts.map(Result::unwrap).collect();
                 pages.push((page.canonicalize().unwrap(), text));

@@ -65,7 +65,7 @@ use self::supervise::supervise;
 use self::together::Together;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::sql::dialect::Dialect;
+use crate::sql::home::{self, Home};
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
 use crate::timing::{ANSWER, LATE, LOCK_WAIT};
@@ -101,7 +101,7 @@ pub(crate) struct Engine {
     /// Packets of requests for several rows.
     carriers: Carriers,
     capacity: Arc<Semaphore>,
-    dialect: OnceCell<Dialect>,
+    home: OnceCell<Arc<Home>>,
 }
 
 impl Engine {
@@ -150,7 +150,7 @@ impl Engine {
             readings: reader(Asking::Program),
             questions: reader(Asking::People),
             capacity: Arc::new(Semaphore::new(CAPACITY)),
-            dialect: OnceCell::new(),
+            home: OnceCell::new(),
             shared,
         })
     }
@@ -304,15 +304,27 @@ impl Engine {
         driven::driven(&self.shared.runtime, pause, call).await
     }
 
-    /// Which server it is: asked once.
-    pub(crate) async fn dialect(&self) -> Result<Dialect, Error> {
+    /// Which server it is, and which of its databases: asked once.
+    pub(crate) async fn home(&self) -> Result<Arc<Home>, Error> {
         let ask = || async {
-            let rows = self.query("SELECT VERSION()".to_owned()).await?;
+            let rows = self.query(home::ASK.to_owned()).await?;
             let row = rows.first().ok_or(Error::Closed)?;
-            let version: String = row.try_get_unchecked(0).map_err(Error::from_sqlx)?;
-            Ok(Dialect::of_version(&version))
+            let home = || {
+                let version: String = row.try_get_unchecked(0)?;
+                let database: Option<String> = row.try_get_unchecked(1)?;
+                let compared: Option<String> = row.try_get_unchecked(2)?;
+                let folded: i64 = row.try_get_unchecked(3)?;
+                let (database, compared) = (database.unwrap_or_default(), compared);
+                Ok(Home::new(
+                    &version,
+                    database,
+                    compared.unwrap_or_default(),
+                    folded != 0,
+                ))
+            };
+            home().map(Arc::new).map_err(Error::from_sqlx)
         };
-        self.dialect.get_or_try_init(ask).await.copied()
+        self.home.get_or_try_init(ask).await.cloned()
     }
 
     /// After how long a request that was sent has an answer, or an error that says why not.

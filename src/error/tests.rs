@@ -51,6 +51,10 @@ fn all() -> Vec<Error> {
         Error::TooManyConnections { source: said() },
         Error::OutcomeUnknown { name: name() },
         Error::NoTransaction { name: name() },
+        Error::OtherDatabase {
+            name: name(),
+            database: "app".to_owned(),
+        },
         Error::NotFinished { name: name() },
         Error::Interrupted {
             name: name(),
@@ -71,7 +75,7 @@ fn all() -> Vec<Error> {
         Error::NotDriven,
         Error::Database { source: said() },
     ];
-    let mut found = [false; 25];
+    let mut found = [false; 26];
     for error in &errors {
         let place = match error {
             Error::InvalidName { .. } => 0,
@@ -99,10 +103,11 @@ fn all() -> Vec<Error> {
             Error::NotDriven => 22,
             Error::Database { .. } => 23,
             Error::NotFinished { .. } => 24,
+            Error::OtherDatabase { .. } => 25,
         };
         found[place] = true;
     }
-    assert_eq!(found, [true; 25]);
+    assert_eq!(found, [true; 26]);
     errors
 }
 

@@ -121,9 +121,9 @@ impl JobLease {
         let lease = self.view.use_in_transaction()?;
         // First: what became of a statement without an answer is found out at the end.
         self.finishes.store(true, Ordering::Release);
-        let (dialect, grant) = (self.view.dialect().await?, (lease.token, lease.fence));
-        let change = transaction::finish(dialect, &lease.key(), grant, lease.current_turn());
-        let verdict = execute(connection, &change, &lease.name).await?;
+        let (home, grant) = (self.view.home().await?, (lease.token, lease.fence));
+        let change = transaction::finish(&home, &lease.key(), grant, lease.current_turn());
+        let verdict = execute(connection, &home, &change, &lease.name).await?;
         self.view.expect_ours(verdict).await?;
         lease.release_is_open(Moment::now());
         Ok(())

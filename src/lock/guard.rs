@@ -17,7 +17,7 @@ use crate::engine::outcome::Outcome;
 use crate::engine::request::Request;
 use crate::error::Error;
 use crate::name::Name;
-use crate::sql::dialect::Dialect;
+use crate::sql::home::Home;
 use crate::sql::operation::{Operation, Renew};
 
 /// A lock that this task holds, until the guard is released or dropped.
@@ -438,10 +438,10 @@ impl LeaseView {
         }
     }
 
-    /// Which server the lock is on.
-    pub(crate) async fn dialect(&self) -> Result<Dialect, Error> {
+    /// Where the lock's row is.
+    pub(crate) async fn home(&self) -> Result<Arc<Home>, Error> {
         let locks = self.lease.locks.upgrade().ok_or(Error::Closed)?;
-        locks.engine.dialect().await
+        locks.engine.home().await
     }
 
     /// Whether the lock's row is known to be gone.

@@ -9,6 +9,7 @@ mod column;
 pub(crate) mod dialect;
 #[cfg(test)]
 mod golden;
+pub(crate) mod home;
 pub(crate) mod inspect;
 mod list;
 mod literal;

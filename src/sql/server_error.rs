@@ -46,6 +46,8 @@ pub(crate) const BAD_NULL: u16 = 1048;
 pub(crate) const WRONG_VALUE_FOR_VARIABLE: u16 = 1231;
 /// A statement was to be executed that the session has not prepared.
 pub(crate) const UNKNOWN_STATEMENT: u16 = 1243;
+/// The session has no current database.
+pub(crate) const NO_DATABASE: u16 = 1046;
 /// The table does not exist.
 pub(crate) const NO_SUCH_TABLE: u16 = 1146;
 /// A column does not exist: the table is of another version.

@@ -10,6 +10,7 @@
 //! old row. Every assignment here reads only columns that none before it has assigned.
 
 use super::dialect::Dialect;
+use super::home::Home;
 use super::reply::DONE;
 use super::row::{self, BEGINS, FREE, HELD, Kind, RowKey, VALUE};
 use super::wish::{self, GivesWay};
@@ -57,7 +58,10 @@ const LOCKING: &str = "/*M!110602 SET STATEMENT innodb_snapshot_isolation=\
 pub(crate) struct Change {
     sql: String,
     dialect: Dialect,
-    /// From 1, and of at most 62 bits: no sum with it leaves its type. The next number stands for: outside of a transaction.
+    /// Whether the session is in the client's database.
+    is_here: String,
+    /// From 1, and of at most 62 bits: no sum with it leaves its type. The next number stands for: outside of a transaction;
+    /// and the one behind that for: in another database.
     refusal: u64,
 }
 
@@ -121,16 +125,19 @@ pub(crate) enum Verdict {
     Refused,
     /// There is no transaction.
     Outside,
+    /// The session's current database is not the client's.
+    Elsewhere,
     /// Nothing: the server undid the statement, or there is no such row.
     Unknown,
 }
 
 impl Change {
     /// The beginning, with the number by which a refusal will be known.
-    fn new(dialect: Dialect) -> Self {
+    fn new(home: &Home) -> Self {
         Self {
             sql: String::new(),
-            dialect,
+            dialect: home.dialect,
+            is_here: home.is_here(),
             refusal: rand::random_range(1..1 << 62),
         }
     }
@@ -138,14 +145,14 @@ impl Change {
     /// Goes on with the condition under which the row admits the change. A row that is not there has no `fence`: it
     /// refuses nothing.
     fn only_if(&mut self, condition: &str) {
-        let refusal = self.refusal;
-        let expression = match self.dialect {
-            Dialect::MySql => format!("IF({condition},0,0*t.fence+{refusal})"),
-            Dialect::MariaDb { .. } => format!(
-                "IF({INSIDE} AND ({condition}),0,0*t.fence+IF({INSIDE},{refusal},{}))",
-                refusal + 1
-            ),
+        let (here, refusal, elsewhere) = (&self.is_here, self.refusal, self.refusal + 2);
+        let (inside, why) = match self.dialect {
+            Dialect::MySql => ("1", refusal.to_string()),
+            Dialect::MariaDb { .. } => (INSIDE, format!("IF({INSIDE},{refusal},{})", refusal + 1)),
         };
+        let expression = format!(
+            "IF({here} AND {inside} AND ({condition}),0,0*t.fence+IF({here},{why},{elsewhere}))"
+        );
         self.sql.push_str(" AND LAST_INSERT_ID(");
         self.sql.push_str(&expression);
         self.sql.push_str(")=0");
@@ -162,6 +169,7 @@ impl Change {
             1 => Verdict::Changed(last_insert_id),
             _ if last_insert_id == self.refusal => Verdict::Refused,
             _ if last_insert_id == self.refusal + 1 => Verdict::Outside,
+            _ if last_insert_id == self.refusal + 2 => Verdict::Elsewhere,
             _ => Verdict::Unknown,
         }
     }
@@ -202,13 +210,8 @@ pub(crate) fn young(key: &RowKey, age: i64) -> String {
 }
 
 /// Holds the lock's row until the transaction ends, if the lease is still ours, and extends it.
-pub(crate) fn verify(
-    dialect: Dialect,
-    key: &RowKey,
-    (token, fence): (Token, u64),
-    ttl: i64,
-) -> Change {
-    let mut change = Change::new(dialect);
+pub(crate) fn verify(home: &Home, key: &RowKey, (token, fence): (Token, u64), ttl: i64) -> Change {
+    let mut change = Change::new(home);
     let sql = &mut change.sql;
     sql.push_str(
         "UPDATE t_tag_lock t SET t.deadline=GREATEST(t.deadline,TIMESTAMPADD(MICROSECOND,",
@@ -227,13 +230,13 @@ pub(crate) fn verify(
 
 /// Releases the lock, or one level of it, when the transaction commits.
 pub(crate) fn release(
-    dialect: Dialect,
+    home: &Home,
     key: &RowKey,
     (token, fence): (Token, u64),
     used: u64,
     hold: i64,
 ) -> Change {
-    let mut change = Change::new(dialect);
+    let mut change = Change::new(home);
     let sql = &mut change.sql;
     sql.push_str("UPDATE t_tag_lock t SET t.status=IF(t.count>1,1,");
     literal::number(sql, if hold > 0 { 2 } else { 0 });
@@ -252,12 +255,12 @@ pub(crate) fn release(
 
 /// Records that the slot of a job is done, and releases it, when the transaction commits.
 pub(crate) fn finish(
-    dialect: Dialect,
+    home: &Home,
     slot: &RowKey,
     (token, fence): (Token, u64),
     used: u64,
 ) -> Change {
-    let mut change = Change::new(dialect);
+    let mut change = Change::new(home);
     let sql = &mut change.sql;
     sql.push_str("UPDATE t_tag_lock t SET t.status=");
     literal::number(sql, DONE);
@@ -275,8 +278,8 @@ pub(crate) fn finish(
 /// Takes a lock for the rest of the transaction, if no lease holds it; its fencing token is the
 /// acknowledgement's last insert id. Waits for the row. `has_wished`: the row says that it is waited for, which this answers. `seen`: the row's
 /// fence when it was found free.
-pub(crate) fn lock(dialect: Dialect, name: &str, has_wished: bool, seen: Option<u64>) -> Change {
-    let mut change = Change::new(dialect);
+pub(crate) fn lock(home: &Home, name: &str, has_wished: bool, seen: Option<u64>) -> Change {
+    let mut change = Change::new(home);
     let sql = &mut change.sql;
     // The server sets one column after the other: the fence comes after what is told by it.
     sql.push_str("UPDATE t_tag_lock t SET t.wanted_until=");
@@ -294,8 +297,8 @@ pub(crate) fn lock(dialect: Dialect, name: &str, has_wished: bool, seen: Option<
 
 /// As [`lock`], but a row that another transaction holds is an error at once. Not `SKIP LOCKED`: under
 /// REPEATABLE READ that locks the gap behind the row that it skips, and with it the inserts of others.
-pub(crate) fn try_lock(dialect: Dialect, name: &str, seen: Option<u64>) -> Change {
-    let mut change = Change::new(dialect);
+pub(crate) fn try_lock(home: &Home, name: &str, seen: Option<u64>) -> Change {
+    let mut change = Change::new(home);
     let sql = &mut change.sql;
     sql.push_str("UPDATE (SELECT t.lock_name AS n,t.fence AS f,");
     sql.push_str(&answered_wish(GivesWay::TO_ALL, seen));
@@ -339,14 +342,14 @@ fn free_until() -> String {
 /// Adds to a counter whose value lies within `low..=high`; the new value is the acknowledgement's last
 /// insert id, as the same 64 bits.
 pub(crate) fn add(
-    dialect: Dialect,
+    home: &Home,
     name: &str,
     delta: i64,
     (low, high): (i64, i64),
     window: i64,
 ) -> Change {
     let value = row::now(VALUE);
-    let mut change = Change::new(dialect);
+    let mut change = Change::new(home);
     let sql = &mut change.sql;
     sql.push_str("UPDATE t_tag_lock t SET t.previous=");
     sql.push_str(&value);
@@ -379,15 +382,23 @@ pub(crate) fn add(
     change
 }
 
-/// Reads a counter's value and holds its row until the transaction ends; and whether there is one.
-pub(crate) fn get(dialect: Dialect, name: &str) -> Packet {
-    let inside = match dialect {
+/// Shows whether the session is in the client's database. It has no row of a table: it fixes no snapshot.
+pub(crate) fn is_here(home: &Home) -> String {
+    format!("SELECT {}", home.is_here())
+}
+
+/// Reads a counter's value and holds its row until the transaction ends; and whether the session is in one, and in the client's
+/// database.
+pub(crate) fn get(home: &Home, name: &str) -> Packet {
+    let inside = match home.dialect {
         Dialect::MySql => "1",
         Dialect::MariaDb { .. } => INSIDE,
     };
-    let mut sql =
-        format!("SELECT IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count),{inside} FROM t_tag_lock t");
+    let here = home.is_here();
+    let mut sql = format!(
+        "SELECT IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count),{inside},{here} FROM t_tag_lock t"
+    );
     address(&mut sql, name, Kind::Counter);
     sql.push_str(" FOR UPDATE");
-    Packet::of_statements(dialect, std::iter::once(sql.as_str()))
+    Packet::of_statements(home.dialect, std::iter::once(sql.as_str()))
 }

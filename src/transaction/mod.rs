@@ -23,7 +23,7 @@ use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
 pub(crate) use self::sending::execute;
-use self::sending::{outside, send};
+use self::sending::{elsewhere, expect_here, outside, send};
 pub(crate) use self::several::{release_all_in, verify_all_in};
 
 use crate::client::LockClient;
@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::lock::registry::InVain;
 use crate::lock::{LeaseView, LockGuard};
 use crate::name::Name;
-use crate::sql::dialect::Dialect;
+use crate::sql::home::Home;
 use crate::sql::operation::{Operation, Touch};
 use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
@@ -108,8 +108,9 @@ impl LockGuard {
                     .to_owned(),
             });
         }
-        let change = view.release(view.dialect().await?)?;
-        let verdict = execute(connection, &change, view.full_name()).await?;
+        let home = view.home().await?;
+        let change = view.release(&home)?;
+        let verdict = execute(connection, &home, &change, view.full_name()).await?;
         view.expect_ours(verdict).await?;
         view.release_is_open(Moment::now());
         Ok(())
@@ -143,37 +144,32 @@ impl LeaseView {
     ///
     /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
     pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
-        let change = self.verification(self.dialect().await?)?;
+        let home = self.home().await?;
+        let change = self.verification(&home)?;
         let asked = Moment::now();
-        let verdict = execute(connection, &change, self.full_name()).await?;
+        let verdict = execute(connection, &home, &change, self.full_name()).await?;
         self.expect_ours(verdict).await?;
         self.found_held(asked);
         Ok(())
     }
 
     /// What verifies it in a transaction.
-    fn verification(&self, dialect: Dialect) -> Result<Change, Error> {
+    fn verification(&self, home: &Home) -> Result<Change, Error> {
         let lease = self.use_in_transaction()?;
         let most = lease.renewal(lease.terms.ttl);
         let most = most.ok_or_else(|| self.no_longer_ours())?;
         // A lease that is not renewed ends when it ends: its holder would not learn that it is longer.
         let ttl = if lease.terms.auto_renew { most } else { 0 };
         let grant = (lease.token, lease.fence);
-        Ok(transaction::verify(dialect, &lease.key(), grant, ttl))
+        Ok(transaction::verify(home, &lease.key(), grant, ttl))
     }
 
     /// What releases it when a transaction commits.
-    fn release(&self, dialect: Dialect) -> Result<Change, Error> {
+    fn release(&self, home: &Home) -> Result<Change, Error> {
         let lease = self.use_in_transaction()?;
         let (grant, turn) = ((lease.token, lease.fence), lease.current_turn());
         let hold = lease.hold_left();
-        Ok(transaction::release(
-            dialect,
-            &lease.key(),
-            grant,
-            turn,
-            hold,
-        ))
+        Ok(transaction::release(home, &lease.key(), grant, turn, hold))
     }
 
     pub(crate) async fn expect_ours(&self, verdict: Verdict) -> Result<(), Error> {
@@ -181,7 +177,7 @@ impl LeaseView {
             Verdict::Changed(_) => Ok(()),
             Verdict::Refused => Err(self.no_longer_ours()),
             Verdict::Unknown if self.is_deleted().await => Err(self.no_longer_ours()),
-            Verdict::Outside | Verdict::Unknown => Err(Error::Interrupted {
+            Verdict::Outside | Verdict::Elsewhere | Verdict::Unknown => Err(Error::Interrupted {
                 name: self.name().to_owned(),
                 source: None,
             }),
@@ -210,13 +206,13 @@ impl LockClient {
         name: &str,
     ) -> Result<TransactionLock, Error> {
         let key = RowKey::lock(Name::new(name)?);
-        let dialect = self.inner().engine.dialect().await?;
+        let home = self.inner().engine.home().await?;
         self.inner().locks.wake(&key.name).await;
         self.inner().touch(&key).await?;
         // A lease is waited for outside the transaction: a row that the transaction has locked could
         // not be renewed.
         let (has_wished, seen) = self.inner().wait_until_free(&key).await?;
-        let lock = transaction::lock(dialect, name, has_wished, seen);
+        let lock = transaction::lock(&home, name, has_wished, seen);
         match self.inner().take(connection, lock, &key).await? {
             Some(lock) => Ok(lock),
             None => Err(self.inner().timed_out(&key.name, InVain::Held).await),
@@ -240,7 +236,7 @@ impl LockClient {
         name: &str,
     ) -> Result<Option<TransactionLock>, Error> {
         let key = RowKey::lock(Name::new(name)?);
-        let dialect = self.inner().engine.dialect().await?;
+        let home = self.inner().engine.home().await?;
         self.inner().locks.wake(&key.name).await;
         self.inner().touch(&key).await?;
         let row = self.inner().look(&key).await?;
@@ -249,7 +245,7 @@ impl LockClient {
         {
             return Ok(None);
         }
-        let lock = transaction::try_lock(dialect, name, row.map(|row| row.fence));
+        let lock = transaction::try_lock(&home, name, row.map(|row| row.fence));
         match self.inner().take(connection, lock, &key).await {
             Err(Error::Busy { .. }) => Ok(None),
             answer => answer,
@@ -264,13 +260,14 @@ impl Inner {
         change: Change,
         key: &RowKey,
     ) -> Result<Option<TransactionLock>, Error> {
-        match execute(connection, &change, &key.name).await? {
+        let home = self.engine.home().await?;
+        match execute(connection, &home, &change, &key.name).await? {
             Verdict::Changed(fencing_token) => Ok(Some(TransactionLock {
                 name: key.name.to_string(),
                 fencing_token,
             })),
             Verdict::Refused => Ok(None),
-            Verdict::Outside | Verdict::Unknown => Err(self.interrupted(key)),
+            Verdict::Outside | Verdict::Elsewhere | Verdict::Unknown => Err(self.interrupted(key)),
         }
     }
 
@@ -400,13 +397,21 @@ impl Counter {
     pub async fn get_in(&self, connection: &mut MySqlConnection) -> Result<i64, Error> {
         let key = self.key()?;
         self.client().touch(&key).await?;
-        let dialect = self.client().engine.dialect().await?;
-        let packet = transaction::get(dialect, key.name.as_str());
-        let (_, row) = send(connection, packet, &[&key.name]).await?;
-        let row = row.ok_or_else(|| self.client().interrupted(&key))?;
-        match row.try_get_unchecked(1).map_err(Error::from_sqlx)? {
-            0_i64 => Err(outside(&key.name)),
-            _ => row.try_get_unchecked(0).map_err(Error::from_sqlx),
+        let home = self.client().engine.home().await?;
+        let packet = transaction::get(&home, key.name.as_str());
+        let (_, row) = send(&mut *connection, &home, packet, &[&key.name]).await?;
+        let Some(row) = row else {
+            expect_here(connection, &home, &key.name).await?;
+            return Err(self.client().interrupted(&key));
+        };
+        let column = |column: usize| row.try_get_unchecked(column).map_err(Error::from_sqlx);
+        let (value, is_inside, is_here) = (column(0)?, column(1)?, column(2)?);
+        if is_here == 0 {
+            Err(elsewhere(&home, &key.name))
+        } else if is_inside == 0 {
+            Err(outside(&key.name))
+        } else {
+            Ok(value)
         }
     }
 
@@ -422,12 +427,14 @@ impl Counter {
             return Ok(None);
         };
         self.client().touch(&key).await?;
-        let dialect = self.client().engine.dialect().await?;
-        let change = transaction::add(dialect, key.name.as_str(), delta, from, window);
-        match execute(connection, &change, &key.name).await? {
+        let home = self.client().engine.home().await?;
+        let change = transaction::add(&home, key.name.as_str(), delta, from, window);
+        match execute(connection, &home, &change, &key.name).await? {
             Verdict::Changed(value) => Ok(Some(value.cast_signed())),
             Verdict::Refused => Ok(None),
-            Verdict::Outside | Verdict::Unknown => Err(self.client().interrupted(&key)),
+            Verdict::Outside | Verdict::Elsewhere | Verdict::Unknown => {
+                Err(self.client().interrupted(&key))
+            }
         }
     }
 }

@@ -2,42 +2,51 @@
 
 use futures_util::TryStreamExt;
 use sqlx::mysql::{MySqlConnection, MySqlQueryResult, MySqlRow};
-use sqlx::{AssertSqlSafe, Either};
+use sqlx::{AssertSqlSafe, Either, Row};
 
 use crate::error::Error;
 use crate::name::Name;
+use crate::sql::home::Home;
 use crate::sql::server_error::{
-    CHECKREAD, DEADLOCK, ERROR_DURING_COMMIT, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, NO_SUCH_SAVEPOINT,
-    QUERY_INTERRUPTED, STATEMENT_TIMEOUT, TRANSACTION_ROLLBACK_DURING_COMMIT, UNKNOWN_ERROR,
-    code_of,
+    CHECKREAD, DEADLOCK, ERROR_DURING_COMMIT, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, NO_DATABASE,
+    NO_SUCH_SAVEPOINT, NO_SUCH_TABLE, QUERY_INTERRUPTED, STATEMENT_TIMEOUT,
+    TRANSACTION_ROLLBACK_DURING_COMMIT, UNKNOWN_ERROR, code_of,
 };
-use crate::sql::transaction::{Change, Packet, RESTORE, Verdict};
+use crate::sql::transaction::{self, Change, Packet, RESTORE, Verdict};
 
 /// Sends a change, and reads its verdict from the acknowledgement.
 pub(crate) async fn execute(
     connection: &mut MySqlConnection,
+    home: &Home,
     change: &Change,
     name: &Name,
 ) -> Result<Verdict, Error> {
-    let verdicts = execute_all(connection, std::slice::from_ref(change), &[name]).await?;
+    let changes = std::slice::from_ref(change);
+    let verdicts = execute_all(connection, home, changes, &[name]).await?;
     Ok(verdicts.first().copied().unwrap_or(Verdict::Unknown))
 }
 
 /// Sends changes in one packet, each of a name, and reads their verdicts.
 pub(super) async fn execute_all(
     connection: &mut MySqlConnection,
+    home: &Home,
     changes: &[Change],
     names: &[&Name],
 ) -> Result<Vec<Verdict>, Error> {
-    let (done, _) = send(connection, Packet::of(changes), names).await?;
+    let (done, _) = send(connection, home, Packet::of(changes), names).await?;
     let mut verdicts = Vec::with_capacity(changes.len());
     for (position, change) in changes.iter().enumerate() {
         let done = done.get(position);
         let verdict = done.map(|done| change.verdict(done.rows_affected(), done.last_insert_id()));
-        if verdict == Some(Verdict::Outside) {
-            return Err(outside(names[position]));
+        let verdict = verdict.unwrap_or(Verdict::Unknown);
+        match verdict {
+            Verdict::Outside => return Err(outside(names[position])),
+            Verdict::Elsewhere => return Err(elsewhere(home, names[position])),
+            // Another database may have no such row.
+            Verdict::Unknown => expect_here(connection, home, names[position]).await?,
+            Verdict::Changed(_) | Verdict::Refused => {}
         }
-        verdicts.push(verdict.unwrap_or(Verdict::Unknown));
+        verdicts.push(verdict);
     }
     Ok(verdicts)
 }
@@ -45,6 +54,7 @@ pub(super) async fn execute_all(
 /// Sends a packet: the acknowledgements of its statements, and its last row. An error is one of the statement that came next.
 pub(super) async fn send(
     connection: &mut MySqlConnection,
+    home: &Home,
     packet: Packet,
     names: &[&Name],
 ) -> Result<(Vec<MySqlQueryResult>, Option<MySqlRow>), Error> {
@@ -70,9 +80,14 @@ pub(super) async fn send(
         Err(error) => {
             if packet.restores && error.as_database_error().is_some() {
                 // If it fails, the server closes the connection if that is idle.
-                drop(sqlx::raw_sql(RESTORE).execute(connection).await);
+                drop(sqlx::raw_sql(RESTORE).execute(&mut *connection).await);
             }
             let name = names.get(done.len()).or(names.last());
+            if let Some(name) = name
+                && matches!(code_of(&error), Some(NO_SUCH_TABLE | NO_DATABASE))
+            {
+                expect_here(connection, home, name).await?;
+            }
             Err(explain(error, name.map(|name| name.to_string())))
         }
     }
@@ -81,6 +96,35 @@ pub(super) async fn send(
 pub(super) fn outside(name: &Name) -> Error {
     Error::NoTransaction {
         name: name.to_string(),
+    }
+}
+
+pub(super) fn elsewhere(home: &Home, name: &Name) -> Error {
+    Error::OtherDatabase {
+        name: name.to_string(),
+        database: home.database.clone(),
+    }
+}
+
+/// Asks the session of a caller whether it is in the client's database.
+///
+/// # Errors
+///
+/// [`Error::OtherDatabase`] if not; what the server says if it does not tell.
+pub(super) async fn expect_here(
+    connection: &mut MySqlConnection,
+    home: &Home,
+    name: &Name,
+) -> Result<(), Error> {
+    let query = sqlx::raw_sql(AssertSqlSafe(transaction::is_here(home)));
+    let is_here = match query.fetch_one(connection).await {
+        Ok(row) => row.try_get_unchecked::<i64, _>(0),
+        Err(error) => Err(error),
+    };
+    match is_here {
+        Ok(0) => Err(elsewhere(home, name)),
+        Ok(_) => Ok(()),
+        Err(error) => Err(explain(error, Some(name.to_string()))),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::lock::LeaseView;
 use crate::name::Name;
-use crate::sql::dialect::Dialect;
+use crate::sql::home::Home;
 use crate::sql::transaction::Change;
 
 /// A packet has as many statements as fit into this many bytes, or one: the least that a server takes is 64 KB.
@@ -42,14 +42,14 @@ pub(crate) async fn release_all_in(
 async fn change_all(
     views: &[LeaseView],
     connection: &mut MySqlConnection,
-    change: impl Fn(&LeaseView, Dialect) -> Result<Change, Error>,
+    change: impl Fn(&LeaseView, &Home) -> Result<Change, Error>,
 ) -> Result<(), Error> {
     let Some(first) = views.first() else {
         return Ok(());
     };
-    let dialect = first.dialect().await?;
+    let home = first.home().await?;
     let changes: Result<Vec<Change>, Error> =
-        views.iter().map(|view| change(view, dialect)).collect();
+        views.iter().map(|view| change(view, &home)).collect();
     let changes = changes?;
     let (mut views, mut rest) = (views, changes.as_slice());
     while !rest.is_empty() {
@@ -57,7 +57,7 @@ async fn change_all(
         let (these, behind) = views.split_at(changes.len());
         (views, rest) = (behind, others);
         let names: Vec<&Name> = these.iter().map(LeaseView::full_name).collect();
-        let verdicts = execute_all(&mut *connection, changes, &names).await?;
+        let verdicts = execute_all(&mut *connection, &home, changes, &names).await?;
         for (view, verdict) in these.iter().zip(verdicts) {
             view.expect_ours(verdict).await?;
         }
