@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::sql::inspect;
 use crate::sql::reply::{ACTIVE, DONE, KEPT, SHARED};
+use crate::timing::{STANDBY, URGENT};
 
 /// The state of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,64 @@ pub enum LockState {
     Kept,
     /// The slot of a [job](crate::Job): it is done.
     Done,
+}
+
+/// How pressing a [`Wish`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Urgency {
+    /// Somebody waits.
+    Waits,
+    /// Somebody waits whom others let go first: a client far from the server that has waited for more than a second, or one that waits for a
+    /// shared hold.
+    Urgent,
+    /// Somebody has waited for 30 seconds or more while nothing changed.
+    StandsBy,
+}
+
+/// What a row says of those who wait for it. Whoever waits in another process than the holder's writes a wish, which counts for some time (10 to
+/// 19 seconds; an urgent one 60 to 90, one of who stands by 300), and writes it again as long as he waits. It does not say who waits, nor how
+/// many do.
+///
+/// A wish is no proof that somebody waits *now*: of a process that has died it stays until its time is over. And without one somebody may wait all the
+/// same:
+///
+/// - tasks of the holder's own process stand in line in its memory;
+/// - a grant ends the wish, and whoever waits on writes it again at his next look: a tenth of a second later, or a second if he stands by;
+/// - who asks without waiting (`try_acquire`) writes none, nor does who finds somebody else at the slot of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct Wish {
+    /// How pressing it is.
+    pub urgency: Urgency,
+    /// Until when it counts if it is not written again, by the server's clock.
+    pub until: DateTime<Utc>,
+    /// How much of that time is left.
+    pub remaining: Duration,
+}
+
+impl Wish {
+    /// By the row's `wanted_until` and the server's time, in microseconds since 1970. `None`: nobody is known to wait.
+    fn of(until: i64, now: i64) -> Option<Self> {
+        let remaining = from_micros(until.saturating_sub(now));
+        let urgency = if remaining.is_zero() {
+            return None;
+        } else if remaining > STANDBY {
+            Urgency::StandsBy
+        } else if remaining > URGENT {
+            Urgency::Urgent
+        } else {
+            Urgency::Waits
+        };
+        Some(Self {
+            urgency,
+            until: time(until),
+            remaining,
+        })
+    }
 }
 
 /// A lock as it stands in the table. With the feature `serde` it can be serialized: times as RFC 3339, the remaining time as
@@ -55,6 +114,9 @@ pub struct LockInfo {
     pub depth: u64,
     /// When the row changed last, by the server's clock.
     pub modified: DateTime<Utc>,
+    /// The wish of those who wait for it, as far as the row tells; `None` if nobody is known to wait. Of a lock that is held shared: somebody wants it
+    /// for himself. Of a lock that is free: whoever waits has it next, or is gone, or a transaction has the lock.
+    pub wish: Option<Wish>,
 }
 
 impl LockInfo {
@@ -65,6 +127,7 @@ impl LockInfo {
         let deadline: i64 = row.try_get_unchecked(6)?;
         let modified: i64 = row.try_get_unchecked(7)?;
         let now: i64 = row.try_get_unchecked(8)?;
+        let wanted_until: i64 = row.try_get_unchecked(9)?;
         let state = match status {
             ACTIVE if deadline > now => LockState::Held,
             SHARED if deadline > now => LockState::Shared,
@@ -89,6 +152,7 @@ impl LockInfo {
                 LockState::Free | LockState::Kept | LockState::Done | LockState::Shared => 0,
             },
             modified: time(modified),
+            wish: Wish::of(wanted_until, now),
         })
     }
 
@@ -166,8 +230,45 @@ pub(crate) fn time(micros: i64) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(micros).unwrap_or_default()
 }
 
-#[cfg(all(test, feature = "serde"))]
+#[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::clock::micros;
+    use crate::sql::wish::first_turn;
+    use crate::timing::{LONGEST_WAIT, MOST_TURNS, WANT, WANT_STANDING_BY, WANT_URGENTLY};
+
+    #[test]
+    fn a_wish_is_as_pressing_as_it_is_long() {
+        let now = 1_700_000_000_000_000;
+        let of = |wish: Duration| Wish::of(now + micros(wish), now);
+        let urgency = |wish| of(wish).map(|wish| wish.urgency);
+        for (wish, expected) in [
+            (WANT, Urgency::Waits),
+            (first_turn(MOST_TURNS), Urgency::Waits),
+            (WANT_URGENTLY, Urgency::Urgent),
+            (WANT_URGENTLY + LONGEST_WAIT, Urgency::Urgent),
+            (WANT_STANDING_BY, Urgency::StandsBy),
+            // It is written again before it is taken for another one.
+            (WANT_STANDING_BY / 2, Urgency::StandsBy),
+        ] {
+            assert_eq!(urgency(wish), Some(expected), "{wish:?}");
+        }
+        let wish = of(Duration::from_micros(7)).expect("a wish");
+        assert_eq!(wish.remaining, Duration::from_micros(7));
+        assert_eq!(wish.until, time(now + 7));
+    }
+
+    #[test]
+    fn what_is_over_is_no_wish() {
+        // What a row is created with; what a grant leaves; and one that was not repeated.
+        for (until, now) in [(0, 1_000), (1_000, 1_000), (999, 1_000)] {
+            assert_eq!(Wish::of(until, now), None, "{until}");
+        }
+    }
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod serde_tests {
     use super::*;
 
     #[test]
@@ -182,6 +283,7 @@ mod tests {
             fencing_token: u64::MAX,
             depth: 1,
             modified: time(0),
+            wish: Wish::of(1_700_000_000_000_001, 1_699_999_999_000_001),
         };
         let text = serde_json::to_string(&info).expect("written");
         assert!(
@@ -189,7 +291,20 @@ mod tests {
                 && text.contains(r#""deadline":"2023-11-14T22:13:20.000001Z""#),
             "{text}"
         );
+        assert!(
+            text.contains(r#""wish":{"urgency":"waits","until":"2023-11-14T22:13:20.000001Z""#),
+            "{text}"
+        );
         let read: LockInfo = serde_json::from_str(&text).expect("read");
         assert_eq!(read, info);
+    }
+
+    /// What a version wrote that knew no wishes.
+    #[test]
+    fn what_says_nothing_of_wishes_can_be_read() {
+        let text = r#"{"name":"job","state":"free","held_by":"","description":"","deadline":"2023-11-14T22:13:20Z",
+            "remaining":{"secs":0,"nanos":0},"fencing_token":1,"depth":0,"modified":"2023-11-14T22:13:20Z"}"#;
+        let read: LockInfo = serde_json::from_str(text).expect("read");
+        assert_eq!(read.wish, None);
     }
 }

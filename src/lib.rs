@@ -40,7 +40,7 @@ pub use self::client::{AtClose, LockClient, LockClientBuilder, Stripes};
 pub use self::counter::{Counter, CounterInfo};
 pub use self::election::{Election, Leader, Leaders, Leadership};
 pub use self::error::Error;
-pub use self::inspect::{LockInfo, LockState};
+pub use self::inspect::{LockInfo, LockState, Urgency, Wish};
 pub use self::job::{Job, JobLease, JobSlot, RunOnce};
 pub use self::lock::{
     LeaseView, LockAllGuard, LockAllRequest, LockGuard, LockRequest, SharedGuard, SharedRequest,

@@ -40,6 +40,9 @@ async fn a_standby_asks_once_a_second_and_goes_first() {
         support::number(&mut database.connection().await, STANDING_BY).await == 3
     })
     .await;
+    let info = newcomer.inspect(NAMES[0]).await.unwrap().unwrap();
+    let urgency = info.wish.map(|wish| wish.urgency);
+    assert_eq!(urgency, Some(tag_lock::Urgency::StandsBy));
     // The next look tells them that the wish is known.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (began, before) = (Instant::now(), selects(&database).await);

@@ -11,7 +11,8 @@ fn columns() -> String {
         "SELECT lock_name,status,held_by,description,fence,\
          IF(fresh_count>0 AND stale_until<=UTC_TIMESTAMP(6),LEAST(fresh_count,count),count),\
          TIMESTAMPDIFF(MICROSECOND,'1970-01-01',deadline),\
-         TIMESTAMPDIFF(MICROSECOND,'1970-01-01',modify_time),{NOW_MICROS}"
+         TIMESTAMPDIFF(MICROSECOND,'1970-01-01',modify_time),{NOW_MICROS},\
+         TIMESTAMPDIFF(MICROSECOND,'1970-01-01',wanted_until)"
     )
 }
 

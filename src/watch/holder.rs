@@ -97,6 +97,7 @@ mod tests {
             fencing_token,
             depth: 1,
             modified: time(modified),
+            wish: None,
         }
     }
 
