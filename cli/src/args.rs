@@ -128,7 +128,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
         older_than: Duration,
     },
-    /// Shows the locks that are taken, live; q ends it.
+    /// Shows the locks that are taken, and which of them others want, live; q ends it.
     Top {
         /// Only those whose names begin so.
         prefix: Option<String>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
-use tag_lock::{LockInfo, LockState};
+use tag_lock::{LockInfo, LockState, Urgency, Wish};
 
 use crate::exit::Failure;
 
@@ -25,6 +25,11 @@ pub(crate) struct Lock {
     pub(crate) depth: u64,
     /// When it was last taken, renewed or freed.
     pub(crate) modified: String,
+    /// `waits`, `urgent` or `stands_by`; null if nobody is known to wait. So are the next two.
+    pub(crate) wanted: Option<&'static str>,
+    /// Until when that counts if it is not written again.
+    pub(crate) wanted_until: Option<String>,
+    pub(crate) wanted_remaining_seconds: Option<f64>,
 }
 
 impl From<&LockInfo> for Lock {
@@ -39,6 +44,9 @@ impl From<&LockInfo> for Lock {
             fencing_token: info.fencing_token,
             depth: info.depth,
             modified: rfc3339(info.modified),
+            wanted: info.wish.map(|wish| urgency(wish.urgency)),
+            wanted_until: info.wish.map(|wish| rfc3339(wish.until)),
+            wanted_remaining_seconds: info.wish.map(|wish| wish.remaining.as_secs_f64()),
         }
     }
 }
@@ -50,6 +58,34 @@ pub(crate) fn state(state: LockState) -> &'static str {
         LockState::Shared => "shared",
         LockState::Done => "done",
         _ => "free",
+    }
+}
+
+fn urgency(urgency: Urgency) -> &'static str {
+    match urgency {
+        Urgency::Urgent => "urgent",
+        Urgency::StandsBy => "stands_by",
+        _ => "waits",
+    }
+}
+
+/// Whether it is wanted, for people, in a column.
+pub(crate) fn wanted(wish: Option<Wish>) -> &'static str {
+    match wish.map(|wish| wish.urgency) {
+        None => "",
+        Some(Urgency::Urgent) => "urgently",
+        Some(Urgency::StandsBy) => "for long",
+        Some(_) => "yes",
+    }
+}
+
+/// By whom it is wanted, for people.
+pub(crate) fn wanted_by(wish: Option<Wish>) -> &'static str {
+    match wish.map(|wish| wish.urgency) {
+        None => "by nobody, as far as the table tells",
+        Some(Urgency::Urgent) => "urgently, by somebody who waits",
+        Some(Urgency::StandsBy) => "by somebody who has waited for 30 s or more",
+        Some(_) => "by somebody who waits",
     }
 }
 

@@ -11,6 +11,8 @@ use crate::output::{self, Lock, clock_time, duration, plain};
 const PAGE: u32 = 500;
 /// The most permits that a semaphore has: whoever looks at all of them need not know how many there are of this one.
 const PERMITS: u32 = 1_024;
+/// Which column of a list says whether somebody waits.
+const WANTED: usize = 4;
 
 /// All locks that are taken and whose names begin with `prefix`.
 pub(crate) async fn taken(client: &LockClient, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
@@ -87,7 +89,20 @@ pub(crate) async fn list(
         output::json(&locks.iter().map(Lock::from).collect::<Vec<_>>())?;
         return Ok(DONE);
     }
-    let rows: Vec<Vec<String>> = locks
+    if locks.is_empty() {
+        output::line(none)?;
+        return Ok(DONE);
+    }
+    let mut head = vec![
+        "NAME",
+        "STATE",
+        "HELD BY",
+        "LEFT",
+        "WANTED",
+        "FENCING TOKEN",
+        "DESCRIPTION",
+    ];
+    let mut rows: Vec<Vec<String>> = locks
         .iter()
         .map(|lock| {
             vec![
@@ -95,26 +110,20 @@ pub(crate) async fn list(
                 output::state(lock.state).to_owned(),
                 plain(&lock.held_by),
                 left(lock),
+                output::wanted(lock.wish).to_owned(),
                 lock.fencing_token.to_string(),
                 plain(&lock.description),
             ]
         })
         .collect();
-    if rows.is_empty() {
-        output::line(none)?;
-    } else {
-        output::table(
-            &[
-                "NAME",
-                "STATE",
-                "HELD BY",
-                "LEFT",
-                "FENCING TOKEN",
-                "DESCRIPTION",
-            ],
-            &rows,
-        )?;
+    if is_job {
+        // Nobody says in the row of a slot that he waits.
+        head.remove(WANTED);
+        for row in &mut rows {
+            row.remove(WANTED);
+        }
     }
+    output::table(&head, &rows)?;
     Ok(DONE)
 }
 
@@ -189,6 +198,9 @@ pub(crate) async fn inspect(
             "levels"
         };
         lines.push((holds, lock.depth.to_string()));
+    }
+    if slot.is_none() {
+        lines.push(("wanted", output::wanted_by(lock.wish).to_owned()));
     }
     lines.push(("fencing token", lock.fencing_token.to_string()));
     lines.push(("changed last", clock_time(lock.modified)));

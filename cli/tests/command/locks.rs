@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tag_lock::LockClient;
 
-use crate::rig::{PROGRAM, Scratch, run, tag_lock, unspoilt};
+use crate::rig::{PROGRAM, Scratch, run, tag_lock, unspoilt, until_true};
 use crate::support::{TestDatabase, connected, patient};
 
 async fn holder(database: &TestDatabase) -> LockClient {
@@ -152,6 +152,51 @@ async fn a_lock_is_shown() {
         invalid.code == 1 && invalid.err.contains("invalid name"),
         "{invalid:?}"
     );
+    database.remove().await;
+}
+
+/// The column WANTED of each lock in a list, by its head.
+fn wanted_in_list(out: &str) -> Vec<String> {
+    let head = out.lines().next().unwrap();
+    let (from, to) = (head.find("WANTED").unwrap(), head.find("FENCING").unwrap());
+    let rows = out.lines().skip(1);
+    rows.map(|row| row[from..to].trim().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_somebody_waits_for_is_wanted() {
+    let database = TestDatabase::new().await;
+    let (client, other) = (holder(&database).await, holder(&database).await);
+    let wanted = client.lock("a").acquire().await.unwrap();
+    let unwanted = client.lock("b").acquire().await.unwrap();
+    let waiting = tokio::spawn(other.lock("a").shared().acquire());
+    until_true("a wish", || {
+        let json = run(&database, &["inspect", "a", "--json"]).json();
+        !json["wanted"].is_null()
+    });
+    let list = run(&database, &["list"]);
+    assert_eq!(wanted_in_list(&list.out), ["urgently", ""], "{list:?}");
+    let json = run(&database, &["list", "--json"]).json();
+    assert_eq!(json[0]["wanted"], "urgent", "{json}");
+    let seconds = json[0]["wanted_remaining_seconds"].as_f64().unwrap();
+    assert!(seconds > 20.0 && seconds <= 90.0, "{json}");
+    let until = json[0]["wanted_until"].as_str().unwrap();
+    assert!(until > json[0]["modified"].as_str().unwrap(), "{json}");
+    for field in ["wanted", "wanted_until", "wanted_remaining_seconds"] {
+        assert!(
+            json[1][field].is_null() && json[1].get(field).is_some(),
+            "{json}"
+        );
+    }
+    for (name, words) in [
+        ("a", "urgently, by somebody who waits"),
+        ("b", "by nobody, as far as"),
+    ] {
+        let shown = run(&database, &["inspect", name]);
+        assert!(shown.out.contains(words), "{shown:?}");
+    }
+    wanted.release().await.unwrap();
+    drop((waiting.await.unwrap().unwrap(), unwanted));
     database.remove().await;
 }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// What is found, and what stands for it when two screens are compared. Each rule works on what those before it have left.
-const RULES: [(&str, &str); 11] = [
+const RULES: [(&str, &str); 13] = [
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
     (r"127\.0\.0\.1:\d+/\w+", "SERVER"),
     // Who holds a lock: the machine, and the number of the process.
@@ -17,7 +17,12 @@ const RULES: [(&str, &str); 11] = [
     ),
     (r"\b\d+\.\d ms (behind|ahead of)", "DURATION from"),
     (r"\b\d+(\.\d+)? ?(ms|[smhd])( \d+[smh])?\b", "DURATION"),
+    (
+        r#""wanted_remaining_seconds":[\d.]+"#,
+        "\"wanted_remaining_seconds\":NUMBER",
+    ),
     (r"\b\d+\.\d grants", "NUMBER grants"),
+    (r"\b\d+\.\d waited for", "NUMBER waited for"),
     // Which one it is, chance says.
     (r"\bpermit \d+", "permit NUMBER"),
     (r"\b\d+\.\d+\.\d+(-\d\S*)?", "VERSION"),

@@ -44,13 +44,14 @@ const WRITE: &str =
     "TAG_LOCK_GOLDEN=write scripts/with-mysql cargo test -p tag-lock-cli --test screens";
 
 /// The size of the terminal of the picture, in columns and lines.
-const COLUMNS: u16 = 104;
-const LINES: u16 = 9;
+const COLUMNS: u16 = 120;
+const LINES: u16 = 10;
 
 /// What is running when the picture is taken; the last one begins when `top` does.
-const SCENE: [&str; 5] = [
+const SCENE: [&str; 6] = [
     "tag-lock run backup:orders --description 'nightly snapshot' -- sleep 600 &",
     "tag-lock run invoices --description 'invoices of November' -- sleep 600 &",
+    "tag-lock run invoices --wait 1h -- ./send-invoices &",
     "tag-lock run prices --shared -- ./import-prices &",
     "tag-lock run report:daily --hold-at-least 1h -- true",
     "tag-lock run search-index -- sleep 600 &",
@@ -153,7 +154,7 @@ async fn picture_of_top() -> String {
     let shown = rig::until("the screen", || {
         let shown = picture::Screen::of(&terminal.printed(), LINES, COLUMNS);
         let text = changing::steady(&shown.text());
-        let is_whole = ["search-index", "q leaves"]
+        let is_whole = ["search-index", "5 taken, 1 wanted", "q leaves"]
             .iter()
             .all(|part| text.contains(part));
         let is_drawn = is_whole && last.as_ref() == Some(&text);

@@ -18,6 +18,12 @@ const SCREEN: &str = "screen";
 /// But what a `watch` in the background prints: it comes to the screen behind the line that brought it, whichever was faster.
 const WATCHED: &str = "watched";
 
+/// How many locks, permits, slots of jobs, and shared holds are held.
+const HELD: &str = "SELECT COUNT(*) FROM t_tag_lock WHERE kind IN (1,4,5,6) AND status=1 AND deadline>UTC_TIMESTAMP(6)";
+/// How many locks somebody waits for.
+const WANTED: &str =
+    "SELECT COUNT(*) FROM t_tag_lock WHERE kind=1 AND wanted_until>UTC_TIMESTAMP(6)";
+
 /// Programs that the screens run under locks.
 const PROGRAMS: [(&str, &str); 4] = [
     (
@@ -63,14 +69,19 @@ impl Session {
         }
     }
 
-    /// Types a line, and waits for what it does: for the end of a program, or for the lock of one that goes on in the background. If
-    /// changes are watched there, each line brings one.
+    /// Types a line, and waits for what it does: for the end of a program, or for the lock of one that goes on in the background, or for the wish of
+    /// one that waits there. If changes are watched there, each line brings one.
     pub(crate) async fn enter(&mut self, line: &str) {
         self.print(&format!("$ {line}\n"));
         match line.strip_suffix(" &") {
             Some(line) => {
                 let is_watch = line.contains("tag-lock watch");
-                let held = self.held().await;
+                let counts = if line.contains(" --wait ") {
+                    WANTED
+                } else {
+                    HELD
+                };
+                let before = self.count(counts).await;
                 let mut shell = self.shell(&format!("exec {line}"));
                 if is_watch {
                     shell.stdout(self.file(WATCHED));
@@ -78,7 +89,7 @@ impl Session {
                 }
                 self.running.push(shell.spawn().unwrap());
                 if !is_watch {
-                    self.until_held(held + 1).await;
+                    self.until(counts, before + 1).await;
                 }
             }
             None => {
@@ -155,14 +166,12 @@ impl Session {
         self.file(SCREEN).write_all(text.as_bytes()).unwrap();
     }
 
-    /// How many locks, permits, slots of jobs, and shared holds are held.
-    async fn held(&mut self) -> i64 {
-        let sql = "SELECT COUNT(*) FROM t_tag_lock WHERE kind IN (1,4,5,6) AND status=1 AND deadline>UTC_TIMESTAMP(6)";
+    async fn count(&mut self, sql: &str) -> i64 {
         number(&mut self.connection, sql).await
     }
 
-    async fn until_held(&mut self, count: i64) {
-        while self.held().await < count {
+    async fn until(&mut self, sql: &str, count: i64) {
+        while self.count(sql).await < count {
             for running in &mut self.running {
                 let ended = running.try_wait().unwrap();
                 assert!(
