@@ -30,3 +30,7 @@ mod tables;
 mod terminal;
 #[cfg(target_os = "linux")]
 mod terminals;
+#[cfg(target_os = "linux")]
+mod tmux;
+#[cfg(target_os = "linux")]
+mod top;

@@ -1,4 +1,4 @@
-//! On a terminal: COMMAND has it while it runs, and `top` draws on it.
+//! On a terminal: COMMAND has it while it runs.
 
 use crate::rig::Scratch;
 use crate::support::TestDatabase;
@@ -59,26 +59,5 @@ async fn who_is_stopped_while_it_starts_a_program_goes_on() {
     terminal.until_shown("it has gone on");
     terminal.until_shown("code 7");
     assert_eq!(terminal.exit_code(), 0);
-    database.remove().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_live_screen_shows_what_is_taken() {
-    let database = TestDatabase::new().await;
-    let client = database.client().await;
-    let first = client.lock("job:first").acquire().await.unwrap();
-    let mut terminal = Terminal::run(
-        &database,
-        "stty cols 100 rows 10; \"$T\" top job: --every 100ms; echo \"code $?\"",
-    );
-    terminal.until_shown("job:first");
-    let second = client.lock("job:second").acquire().await.unwrap();
-    terminal.until_shown("job:second");
-    terminal.press("q");
-    terminal.until_shown("code 0");
-    let text = terminal.text();
-    assert!(!text.contains(&database.url), "{text}");
-    assert_eq!(terminal.exit_code(), 0);
-    drop((first, second));
     database.remove().await;
 }
