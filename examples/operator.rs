@@ -1,4 +1,4 @@
-//! What is held, by whom, and how to free it by force: `scripts/with-mysql cargo run --example operator`
+//! What is held, by whom, how to free it by force, and what a purge would take: `scripts/with-mysql cargo run --example operator`
 
 use std::error::Error;
 use std::time::Duration;
@@ -53,5 +53,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             .err()
             .map_or("?".into(), |e| e.to_string())
     );
+
+    // What was used within an hour stays.
+    let unused = operator.purgeable(Duration::from_secs(3_600)).await?;
+    println!("a purge would take {} rows", unused.rows);
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sqlx::Row;
-use sqlx::mysql::MySqlConnectOptions;
+use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::LockClient;
@@ -49,7 +49,7 @@ const PERIOD: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::fro
 /// The pause behind each page and each step of a purge that nobody waits for.
 const GENTLE: Duration = Duration::from_millis(20);
 
-/// What a purge deleted.
+/// What a purge deleted, or [would take](LockClient::purgeable).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Purged {
@@ -86,6 +86,39 @@ impl LockClient {
             .purge(older_than, Duration::ZERO)
             .await
     }
+
+    /// How many rows [`purge`](Self::purge) would delete now: those that nobody needs, and that nothing changed for `older_than` (at least one hour; a day for
+    /// rows of lanes, as a purge has it). It is the purge's own look, and deletes nothing.
+    ///
+    /// Others may use such a row before a purge comes, and a purge leaves rows that somebody has locked in that moment: it may take fewer. It may take
+    /// more, too, by those that have grown old meanwhile.
+    ///
+    /// It reads all rows, 2,000 in a query, on a connection of its own, locks none, and needs the SELECT privilege only.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let month = Duration::from_secs(30 * 86_400);
+    /// if locks.purgeable(month).await?.rows > 100_000 {
+    ///     let purged = locks.purge(month).await?;
+    ///     println!("{} rows are gone", purged.rows);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for less than an hour; others as the server gives cause for.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing. Dropping the future closes its connection.
+    pub async fn purgeable(&self, older_than: Duration) -> Result<Purged, Error> {
+        check_age("older_than", older_than)?;
+        self.inner().purger().count(older_than).await
+    }
 }
 
 /// Whether rows may be purged that nothing changed for so long.
@@ -111,59 +144,21 @@ impl Purger {
     /// `pause`: behind each page and each step.
     async fn purge(&self, older_than: Duration, pause: Duration) -> Result<Purged, Error> {
         let age = micros(older_than);
-        let mut session = Session::open(&self.connect, Commit::Explicit, self.limit)
-            .await
-            .map_err(Error::from_sqlx)?;
+        let mut session = self.session().await?;
         let mut purged = Purged::default();
         let mut after = None;
-        loop {
-            let sql = purge::page(after.as_ref(), age, PAGE);
-            let rows = session.rows(sql).await.map_err(Error::from_sqlx)?;
-            let Some(last) = rows.last() else { break };
-            let read =
-                |row: &sqlx::mysql::MySqlRow| -> Result<(String, u8, u64, i64, u32), sqlx::Error> {
-                    Ok((
-                        row.try_get_unchecked(0)?,
-                        row.try_get_unchecked(1)?,
-                        row.try_get_unchecked(2)?,
-                        row.try_get_unchecked(3)?,
-                        row.try_get_unchecked(4)?,
-                    ))
-                };
-            let (name, kind, _, _, slot) = read(last).map_err(Error::from_sqlx)?;
-            after = Some((name, kind, slot));
+        while let Some(found) = look(&mut session, &mut after, age).await? {
             let mut doomed = Vec::new();
-            for row in &rows {
-                let (name, kind, fence, may_go, slot) = read(row).map_err(Error::from_sqlx)?;
-                let kind = match kind {
-                    1 => Kind::Lock,
-                    2 => Kind::Counter,
-                    3 => Kind::Once,
-                    4 => Kind::Job,
-                    5 => Kind::Permit,
-                    6 => Kind::Shared,
-                    _ => continue,
-                };
-                // A name that this library did not write stays.
-                if may_go > 0
-                    && let Ok(checked) = Name::new(&name)
-                {
-                    // A door that was held shared is freed first, if it is held no more.
-                    if may_go == 2 {
-                        let close = |dialect| purge::close(&checked, fence, age, dialect);
-                        if self.step(&mut session, close).await? == 0 {
-                            continue;
-                        }
-                        rest(pause).await;
+            for Found { row, door } in found {
+                // A door that was held shared is freed first, if it is held no more.
+                if let Some(door) = door {
+                    let close = |dialect| purge::close(&door, row.fence, age, dialect);
+                    if self.step(&mut session, close).await? == 0 {
+                        continue;
                     }
-                    doomed.push(Doomed {
-                        stripe: Stripe::of(&checked),
-                        name,
-                        kind,
-                        slot,
-                        fence,
-                    });
+                    rest(pause).await;
                 }
+                doomed.push(row);
             }
             for rows in doomed.chunks(STEP) {
                 purged.rows += self
@@ -173,9 +168,34 @@ impl Purger {
             }
             rest(pause).await;
         }
-        let age = age.max(micros(LANE_AGE));
-        purged.lanes = self.purge_lanes(&mut session, age).await?;
+        purged.lanes = self.purge_lanes(&mut session, lane_age(age)).await?;
         Ok(purged)
+    }
+
+    /// What a purge would delete, by the same look.
+    async fn count(&self, older_than: Duration) -> Result<Purged, Error> {
+        let age = micros(older_than);
+        let mut session = self.session().await?;
+        let mut rows = 0;
+        let mut after = None;
+        while let Some(found) = look(&mut session, &mut after, age).await? {
+            rows += u64::try_from(found.len()).unwrap_or(u64::MAX);
+        }
+        let lanes = session.query(purge::count_idle_lanes(lane_age(age))).await;
+        let lanes = lanes.map_err(Error::from_sqlx)?;
+        session.close().await;
+        Ok(Purged {
+            rows,
+            lanes: lanes
+                .and_then(|count| count.parse().ok())
+                .unwrap_or_default(),
+        })
+    }
+
+    async fn session(&self) -> Result<Session, Error> {
+        Session::open(&self.connect, Commit::Explicit, self.limit)
+            .await
+            .map_err(Error::from_sqlx)
     }
 
     /// One packet of a purge, and how many rows it deleted; none if it met a conflict too often.
@@ -225,6 +245,72 @@ impl Purger {
             }
         }
     }
+}
+
+/// A row that may go.
+struct Found {
+    row: Doomed,
+    /// The name of a door that was held shared, and has to be freed first.
+    door: Option<Name>,
+}
+
+/// The next rows, behind `after`, that a purge takes; `None` behind the last one. `after` goes on to the last row that was seen.
+async fn look(
+    session: &mut Session,
+    after: &mut Option<(String, u8, u32)>,
+    age: i64,
+) -> Result<Option<Vec<Found>>, Error> {
+    let sql = purge::page(after.as_ref(), age, PAGE);
+    let rows = session.rows(sql).await.map_err(Error::from_sqlx)?;
+    let Some(last) = rows.last() else {
+        return Ok(None);
+    };
+    let read = |row: &MySqlRow| -> Result<(String, u8, u64, i64, u32), sqlx::Error> {
+        Ok((
+            row.try_get_unchecked(0)?,
+            row.try_get_unchecked(1)?,
+            row.try_get_unchecked(2)?,
+            row.try_get_unchecked(3)?,
+            row.try_get_unchecked(4)?,
+        ))
+    };
+    let (name, kind, _, _, slot) = read(last).map_err(Error::from_sqlx)?;
+    *after = Some((name, kind, slot));
+    let mut found = Vec::new();
+    for row in &rows {
+        let (name, kind, fence, may_go, slot) = read(row).map_err(Error::from_sqlx)?;
+        let kind = match kind {
+            1 => Kind::Lock,
+            2 => Kind::Counter,
+            3 => Kind::Once,
+            4 => Kind::Job,
+            5 => Kind::Permit,
+            6 => Kind::Shared,
+            _ => continue,
+        };
+        // A name that this library did not write stays.
+        if may_go > 0
+            && let Ok(checked) = Name::new(&name)
+        {
+            let stripe = Stripe::of(&checked);
+            found.push(Found {
+                row: Doomed {
+                    stripe,
+                    name,
+                    kind,
+                    slot,
+                    fence,
+                },
+                door: (may_go == 2).then_some(checked),
+            });
+        }
+    }
+    Ok(Some(found))
+}
+
+/// From which age on lanes go, in microseconds.
+fn lane_age(age: i64) -> i64 {
+    age.max(micros(LANE_AGE))
 }
 
 async fn rest(pause: Duration) {

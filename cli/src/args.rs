@@ -124,7 +124,7 @@ pub(crate) enum Command {
     },
     /// Says whether the server is fit: what is wrong, why that matters, and what to do.
     Doctor {
-        /// Rows that nothing changed for so long are counted as what `purge` would take.
+        /// Rows that nothing changed for so long, at least an hour, are counted as what `purge` would take.
         #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
         older_than: Duration,
     },

@@ -28,36 +28,49 @@ pub(crate) struct Doomed {
     pub(crate) fence: u64,
 }
 
-/// A page of rows behind `(name, kind, slot)`, whether they may go or not: name, kind, fence, whether
-/// it may go (1), or is a door that was held shared, which may go when it is [freed](close) (2); and the slot.
+/// Where nobody needs row `t`, however young it is.
 ///
-/// A lock may go when it is free, the slot of a job when nobody is at it, done or not, an operation's id when its retention has ended, a counter
-/// when its deadline has passed: it was never set, was deleted, or its window has ended. Its value is 0 then, with its row or without; but one whose
-/// window has ended was set as long as it had its row. Each when nothing changed it for `age` microseconds. Other counters never go: they are data.
+/// A lock may go when it is free, the slot of a job when nobody is at it, done (`done`, if there are slots of jobs) or not, an operation's id when its
+/// retention has ended, a shared hold when it has, a counter when its deadline has passed: it was never set, was deleted, or its window has ended. Its
+/// value is 0 then, with its row or without; but one whose window has ended was set as long as it had its row. Other counters never go: they are data.
+fn unneeded(done: &str) -> String {
+    format!(
+        "t.kind=1 AND ({}) OR t.kind>1 AND t.deadline<={NOW}{done}",
+        row::now(FREE)
+    )
+}
+
+/// Where nothing has changed a row for `age` microseconds. `row` stands before its columns.
+fn unchanged(row: &str, age: i64) -> String {
+    format!("TIMESTAMPDIFF(MICROSECOND,{row}modify_time,{NOW})>={age}")
+}
+
+/// A page of rows behind `(name, kind, slot)`, whether they may go or not: name, kind, fence, whether it may go (1), or is a door that was held
+/// shared, whose holds have all ended and which may go when it is [freed](close) (2); and the slot. It locks nothing.
+///
+/// What a purge takes and what is counted beforehand come from this one text.
 pub(crate) fn page(after: Option<&(String, u8, u32)>, age: i64, limit: u32) -> String {
     let mut sql = format!(
-        "SELECT lock_name,kind,fence,IF(kind=1 AND status={SHARED},2,\
-         kind=1 AND ({}) OR kind>1 AND deadline<={NOW}{})\
-         *(TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>=",
-        row::now(FREE),
-        row::or_done("")
+        "SELECT t.lock_name,t.kind,t.fence,IF(t.kind=1 AND t.status={SHARED},IF({},0,2),{})*({}),t.slot \
+         FROM t_tag_lock t FORCE INDEX(PRIMARY)",
+        shut::is_running(),
+        unneeded(&row::or_done("t.")),
+        unchanged("t.", age)
     );
-    literal::number(&mut sql, age);
-    sql.push_str("),slot FROM t_tag_lock t FORCE INDEX(PRIMARY)");
     if let Some((name, kind, slot)) = after {
-        sql.push_str(" WHERE lock_name>");
+        sql.push_str(" WHERE t.lock_name>");
         literal::text(&mut sql, name);
-        sql.push_str(" OR (lock_name=");
+        sql.push_str(" OR (t.lock_name=");
         literal::text(&mut sql, name);
-        sql.push_str(" AND (kind>");
+        sql.push_str(" AND (t.kind>");
         literal::number(&mut sql, *kind);
-        sql.push_str(" OR kind=");
+        sql.push_str(" OR t.kind=");
         literal::number(&mut sql, *kind);
-        sql.push_str(" AND slot>");
+        sql.push_str(" AND t.slot>");
         literal::number(&mut sql, *slot);
         sql.push_str("))");
     }
-    sql.push_str(" ORDER BY lock_name,kind,slot LIMIT ");
+    sql.push_str(" ORDER BY t.lock_name,t.kind,t.slot LIMIT ");
     literal::number(&mut sql, limit);
     sql.push_str(";COMMIT");
     sql
@@ -138,12 +151,12 @@ pub(crate) fn step(rows: &[Doomed], age: i64, dialect: Dialect) -> Packet {
             },
         );
         script.push(&format!(
-            " AND (t.kind=1 AND ({}) OR t.kind>1 AND t.deadline<={NOW}{done}) \
-             AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,{NOW})>={age} \
+            " AND ({}) AND {} \
              LIMIT 1000000 FOR UPDATE SKIP LOCKED) k \
              STRAIGHT_JOIN t_tag_lock u FORCE INDEX(PRIMARY) \
              ON u.lock_name=k.n AND u.kind=k.k AND u.slot={same}",
-            row::now(FREE)
+            unneeded(&done),
+            unchanged("t.", age)
         ));
     });
     answer_deleted(script)
@@ -161,7 +174,8 @@ pub(crate) fn close(name: &Name, fence: u64, age: i64, dialect: Dialect) -> Pack
     script.statement(|script| {
         script.push(&format!(
             "SELECT {mark},COUNT(*) INTO @tag_lock_closing,@tag_lock_closes FROM t_tag_lock t WHERE t.lock_name={of} AND t.kind=1 AND t.slot=0 \
-             AND t.status={SHARED} AND t.fence={fence} AND TIMESTAMPDIFF(MICROSECOND,t.modify_time,{NOW})>={age} AND {}",
+             AND t.status={SHARED} AND t.fence={fence} AND {} AND {}",
+            unchanged("t.", age),
             shut::ended()
         ));
     });
@@ -180,8 +194,16 @@ pub(crate) fn close(name: &Name, fence: u64, age: i64, dialect: Dialect) -> Pack
 /// The lanes that nobody has used for `age` microseconds.
 pub(crate) fn idle_lanes(age: i64, limit: u32) -> String {
     format!(
-        "SELECT HEX(id) FROM t_tag_lock_lane \
-         WHERE TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>={age} LIMIT {limit};COMMIT"
+        "SELECT HEX(id) FROM t_tag_lock_lane WHERE {} LIMIT {limit};COMMIT",
+        unchanged("", age)
+    )
+}
+
+/// How many lanes nobody has used for `age` microseconds. It locks nothing.
+pub(crate) fn count_idle_lanes(age: i64) -> String {
+    format!(
+        "SELECT CAST(COUNT(*) AS CHAR) FROM t_tag_lock_lane WHERE {};COMMIT",
+        unchanged("", age)
     )
 }
 
@@ -193,8 +215,9 @@ pub(crate) fn delete_lane(id: &[u8], age: i64, dialect: Dialect) -> Packet {
     script.statement(|script| {
         script.push(&format!(
             "DELETE u FROM (SELECT id FROM t_tag_lock_lane WHERE id={hex} \
-             AND TIMESTAMPDIFF(MICROSECOND,modify_time,{NOW})>={age} LIMIT 1 FOR UPDATE SKIP LOCKED) k \
-             STRAIGHT_JOIN t_tag_lock_lane u FORCE INDEX(PRIMARY) ON u.id=k.id"
+             AND {} LIMIT 1 FOR UPDATE SKIP LOCKED) k \
+             STRAIGHT_JOIN t_tag_lock_lane u FORCE INDEX(PRIMARY) ON u.id=k.id",
+            unchanged("", age)
         ));
     });
     answer_deleted(script)

@@ -37,6 +37,15 @@ pub(super) fn ended() -> &'static str {
     }
 }
 
+/// Whether a shared hold of the door that is row `t` runs, as readers see it: nothing is locked, and who shuts the door looks again.
+pub(super) fn is_running() -> String {
+    let shared = Kind::Shared as u8;
+    format!(
+        "EXISTS(SELECT 1 FROM t_tag_lock s FORCE INDEX(PRIMARY) WHERE s.lock_name=t.lock_name AND s.kind={shared} \
+         AND s.status<>0 AND s.deadline>{NOW})"
+    )
+}
+
 impl Script<'_> {
     /// Waits for the door, which transactions and other packets have in their turn.
     pub(super) fn wait_at_the_door(&mut self, name: &Name) {

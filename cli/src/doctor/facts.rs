@@ -31,8 +31,8 @@ pub(super) struct Facts {
     pub(super) wire: Wire,
     /// The server's clock and this machine's.
     pub(super) clocks: Option<Clocks>,
-    /// What `purge` would take; `None` if it could not be counted in time.
-    pub(super) purgeable: Option<u64>,
+    /// What `purge` would take.
+    pub(super) purgeable: Purgeable,
     /// Of how old rows that is.
     pub(super) older_than: Duration,
     /// Members of a replication group, and this one's state.
@@ -48,6 +48,19 @@ pub(super) enum Tables {
     NotMigrated,
     /// The account may not read them.
     Hidden,
+}
+
+/// How many rows `purge` would take, by the library's own word.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Purgeable {
+    Rows(u64),
+    /// They could not be counted in time.
+    TooMany,
+    /// The server refused, and this is its error.
+    Refused(String),
+    /// There is nothing to count yet.
+    #[default]
+    NotCounted,
 }
 
 /// A statement on a table that the server refused.

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
-use tag_lock::Error;
+use tag_lock::{Error, LockClient};
 
-use super::facts::{Clocks, Denied, Facts, Group, TABLES, Tables, Wire};
+use super::facts::{Clocks, Denied, Facts, Group, Purgeable, TABLES, Tables, Wire};
 use crate::args::Common;
 use crate::exit::Failure;
 use crate::output::duration;
@@ -48,9 +48,14 @@ pub(super) async fn read(common: &Common, older_than: Duration) -> Result<Facts,
         Err(Error::AccessDenied { .. }) => Tables::Hidden,
         Err(error) => return Err(error.into()),
     };
+    let purgeable = if tables == Tables::Ready {
+        purgeable(&client, older_than).await?
+    } else {
+        Purgeable::NotCounted
+    };
     let options = common.options()?;
     let database = options.get_database().unwrap_or_default().to_owned();
-    let within = common.request_timeout.max(COUNTING) + Duration::from_secs(5);
+    let within = common.request_timeout + Duration::from_secs(5);
     let options = options.disable_statement_logging();
     let mut server = Server {
         connection: answer(within, options.connect())
@@ -63,7 +68,6 @@ pub(super) async fn read(common: &Common, older_than: Duration) -> Result<Facts,
         variables: server.pairs(&format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({VARIABLES})")).await?,
         status: server.pairs(&format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({STATUS})")).await?,
         database,
-        tables,
         engines: server.engines().await?,
         denied: if tables == Tables::NotMigrated { Vec::new() } else { server.denied().await? },
         account_limit: server.number("SELECT @@max_user_connections").await?,
@@ -71,7 +75,8 @@ pub(super) async fn read(common: &Common, older_than: Duration) -> Result<Facts,
             .number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%'")
             .await?,
         clocks: server.clocks().await?,
-        purgeable: if tables == Tables::Ready { server.purgeable(older_than).await? } else { None },
+        purgeable,
+        tables,
         older_than,
         group: server.group().await?,
         // The last one: who does not like what it asks may close the connection.
@@ -79,6 +84,17 @@ pub(super) async fn read(common: &Common, older_than: Duration) -> Result<Facts,
     };
     let _ = answer(within, server.connection.close()).await;
     Ok(facts)
+}
+
+/// What the library would purge.
+async fn purgeable(client: &LockClient, older_than: Duration) -> Result<Purgeable, Failure> {
+    match tokio::time::timeout(COUNTING, client.purgeable(older_than)).await {
+        Ok(Ok(counted)) => Ok(Purgeable::Rows(counted.rows + counted.lanes)),
+        // It is the caller who asked for too small an age.
+        Ok(Err(error @ Error::InvalidOption { .. })) => Err(error.into()),
+        Ok(Err(error)) => Ok(Purgeable::Refused(error.to_string())),
+        Err(_) => Ok(Purgeable::TooMany),
+    }
 }
 
 fn told(error: &sqlx::Error) -> Failure {
@@ -233,24 +249,6 @@ impl Server {
             }
         }
         Ok(best)
-    }
-
-    /// What `purge` would take, by the library's own rule: free locks, forgotten ids, and counters that were deleted or whose window has ended.
-    async fn purgeable(&mut self, older_than: Duration) -> Result<Option<u64>, Failure> {
-        let limit = COUNTING.as_secs();
-        // One of the two knows the word.
-        let _ = self
-            .rows(&format!("SET SESSION max_statement_time={limit}"))
-            .await?;
-        let _ = self
-            .rows(&format!("SET SESSION max_execution_time={}", limit * 1_000))
-            .await?;
-        let age = older_than.as_micros();
-        self.number(&format!(
-            "SELECT COUNT(*) FROM t_tag_lock WHERE (kind=1 AND (status=0 OR deadline<=UTC_TIMESTAMP(6)) \
-             OR kind>1 AND deadline<=UTC_TIMESTAMP(6) OR kind=4 AND status=4) AND TIMESTAMPDIFF(MICROSECOND,modify_time,UTC_TIMESTAMP(6))>={age}"
-        ))
-        .await
     }
 
     /// Older servers show a member that was not started without an id.

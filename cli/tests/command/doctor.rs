@@ -3,7 +3,7 @@
 use crate::account::Account;
 use crate::report::{finding, level, problems};
 use crate::rig::{Ran, ran, run, tag_lock};
-use crate::support::{TestDatabase, connect, is_mariadb, run as sql, server_url};
+use crate::support::{TestDatabase, connect, is_mariadb, number, run as sql, server_url};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_fit_is_told_so() {
@@ -138,22 +138,38 @@ async fn an_account_with_few_connections_is_told() {
 async fn rows_that_nobody_needs_are_counted() {
     let database = TestDatabase::new().await;
     assert_eq!(run(&database, &["run", "job", "--", "true"]).code, 0);
+    assert_eq!(
+        run(&database, &["run", "--shared", "readers", "--", "true"]).code,
+        0
+    );
     assert_eq!(run(&database, &["counter", "add", "n"]).code, 0);
     let mut connection = database.connection().await;
-    sql(
-        &mut connection,
+    for old in [
         "UPDATE t_tag_lock SET modify_time=modify_time-INTERVAL 2 DAY WHERE kind>0",
-    )
-    .await;
+        "UPDATE t_tag_lock_lane SET modify_time=modify_time-INTERVAL 2 DAY",
+    ] {
+        sql(&mut connection, old).await;
+    }
+    // The lock, the one that was held shared with that hold, and the lanes of those who came.
+    let lanes = number(&mut connection, "SELECT COUNT(*) FROM t_tag_lock_lane").await;
+    assert!(lanes > 0);
+    let expected = format!("would take {} rows", 3 + lanes);
     let report = run(&database, &["doctor", "--json", "--older-than", "1d"]).json();
     let found = finding(&report, "unused_rows").unwrap()["what"]
         .as_str()
         .unwrap();
-    assert!(found.contains("would take 1 rows"), "{found}");
+    assert!(found.contains(&expected), "{expected}: {found}");
     // It is what `purge` takes.
+    let purged = run(&database, &["purge", "--older-than", "1d", "--json"]).json();
     assert_eq!(
-        run(&database, &["purge", "--older-than", "1d", "--json"]).json()["rows"],
-        1
+        (&purged["rows"], &purged["lanes"]),
+        (&3.into(), &lanes.into())
+    );
+    // What no purge takes is not counted.
+    let refused = run(&database, &["doctor", "--older-than", "1m"]);
+    assert!(
+        refused.code == 1 && refused.err.contains("older_than"),
+        "{refused:?}"
     );
     drop(connection);
     database.remove().await;

@@ -26,7 +26,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::Level;
-    use super::super::facts::{Clocks, Facts, Wire};
+    use super::super::facts::{Clocks, Facts, Purgeable, Wire};
     use super::findings;
 
     /// A server that is fit, with these variables changed.
@@ -44,7 +44,7 @@ mod tests {
                 ahead: 300,
                 uncertain: 200,
             }),
-            purgeable: Some(0),
+            purgeable: Purgeable::Rows(0),
             older_than: Duration::from_secs(30 * 86_400),
             ..Facts::default()
         };

@@ -1,7 +1,7 @@
 //! The tables: whether they are there, whose they are, and what lies in them unused.
 
 use super::super::Finding;
-use super::super::facts::{Denied, Facts, TABLES, Tables};
+use super::super::facts::{Denied, Facts, Purgeable, TABLES, Tables};
 use crate::output::duration;
 
 /// So many rows that nobody needs are worth a word.
@@ -20,7 +20,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 
 fn migrated(facts: &Facts) -> Finding {
     const CHECK: &str = "migrated";
-    match facts.tables {
+    match &facts.tables {
         Tables::Ready => Finding::ok(CHECK, "the tables are there"),
         Tables::Hidden => Finding::note(
             CHECK,
@@ -136,11 +136,9 @@ fn lacking(facts: &Facts, privileges: &[&str]) -> (String, String) {
 fn unused(facts: &Facts) -> Option<Finding> {
     const CHECK: &str = "unused_rows";
     let age = duration(facts.older_than);
-    if facts.tables != Tables::Ready {
-        return None;
-    }
-    Some(match facts.purgeable {
-        Some(rows) if rows >= MANY => Finding::note(
+    Some(match &facts.purgeable {
+        Purgeable::NotCounted => return None,
+        Purgeable::Rows(rows) if *rows >= MANY => Finding::note(
             CHECK,
             format!("{rows} rows that nothing changed for {age}"),
             "they cost space, and the time of those who list locks",
@@ -149,11 +147,14 @@ fn unused(facts: &Facts) -> Option<Finding> {
                 age.replace(' ', "")
             ),
         ),
-        Some(rows) => Finding::ok(
+        Purgeable::Rows(rows) => Finding::ok(
             CHECK,
             format!("`purge` would take {rows} rows that nothing changed for {age}"),
         ),
-        None => Finding::note(
+        Purgeable::Refused(error) => {
+            Finding::unknown(CHECK, &format!("how many rows nobody needs ({error})"))
+        }
+        Purgeable::TooMany => Finding::note(
             CHECK,
             "the rows could not be counted within ten seconds",
             "there may be millions that nobody needs",
@@ -180,7 +181,7 @@ mod tests {
     fn missing_tables_are_told() {
         let facts = Facts {
             tables: Tables::NotMigrated,
-            purgeable: None,
+            purgeable: Purgeable::NotCounted,
             ..facts(&[])
         };
         expect(&facts, "migrated", Problem, "missing in shop");
@@ -275,7 +276,7 @@ mod tests {
     fn rows_that_nobody_needs_are_told() {
         expect(
             &Facts {
-                purgeable: Some(99_999),
+                purgeable: Purgeable::Rows(99_999),
                 ..facts(&[])
             },
             "unused_rows",
@@ -284,7 +285,7 @@ mod tests {
         );
         expect(
             &Facts {
-                purgeable: Some(100_000),
+                purgeable: Purgeable::Rows(100_000),
                 ..facts(&[])
             },
             "unused_rows",
@@ -293,12 +294,21 @@ mod tests {
         );
         expect(
             &Facts {
-                purgeable: None,
+                purgeable: Purgeable::TooMany,
                 ..facts(&[])
             },
             "unused_rows",
             Note,
             "not be counted",
+        );
+        expect(
+            &Facts {
+                purgeable: Purgeable::Refused("access denied".to_owned()),
+                ..facts(&[])
+            },
+            "unused_rows",
+            Note,
+            "(access denied)",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `LockClient::purge`: rows go that nobody needs, beside a full load, and tokens still rise.
+//! `LockClient::purge`: rows go that nobody needs, beside a full load, and tokens still rise; what goes is counted beforehand.
 //!
 //! `TAG_LOCK_TEST_ROUNDS` sets how many rows are purged beside the load.
 
@@ -8,6 +8,8 @@
     reason = "a test fails by panicking"
 )]
 
+mod counting;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::HashMap;
