@@ -183,3 +183,70 @@ async fn snapshots_are_told_where_there_are_any() {
     assert!(is_mariadb() || !is_there, "{report:#}");
     database.remove().await;
 }
+
+/// MyISAM has no room for the key of the locks' table: there it is an engine that has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_another_engine_is_a_problem() {
+    let database = TestDatabase::new().await;
+    let mut connection = database.connection().await;
+    for (table, engine) in [("t_tag_lock", "MEMORY"), ("t_tag_lock_lane", "MyISAM")] {
+        sql(
+            &mut connection,
+            &format!("ALTER TABLE {table} ENGINE={engine}"),
+        )
+        .await;
+        let unfit = run(&database, &["doctor", "--json"]);
+        let report = unfit.json();
+        assert_eq!(
+            (unfit.code, problems(&report)),
+            (1, vec!["engine"]),
+            "{report:#}"
+        );
+        let found = finding(&report, "engine").unwrap();
+        assert_eq!(found["what"], format!("{table} is of the engine {engine}"));
+        // What it says to do, mends it.
+        let advice = found["do"].as_str().unwrap();
+        let (mending, _) = advice.split_once(", while").unwrap();
+        sql(&mut connection, mending).await;
+        let mended = run(&database, &["doctor", "--json"]);
+        assert_eq!(level(&mended.json(), "engine"), Some("ok"), "{mended:?}");
+        assert_eq!(mended.code, 0);
+    }
+    drop(connection);
+    database.remove().await;
+}
+
+/// The clock of the machine on which `doctor` runs is stepped; to the server's it is all the same.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_that_are_out_of_step_are_told() {
+    let database = TestDatabase::new().await;
+    let clock = crate::wall_clock::Clock::here();
+    for (step, told) in [
+        (0, "the server's clock is "),
+        (3_600, "ms behind this machine's"),
+        (-3_600, "ms ahead of this machine's"),
+    ] {
+        clock.step(step);
+        let doctor = ran(tag_lock(&database.url)
+            .args(["doctor", "--json"])
+            .envs(clock.variables()));
+        let report = doctor.json();
+        let expected = if step == 0 { "ok" } else { "note" };
+        assert_eq!(level(&report, "clock"), Some(expected), "{report:#}");
+        let found = finding(&report, "clock").unwrap()["what"].as_str().unwrap();
+        assert!(found.contains(told), "{found}");
+        // An hour, but for what the way to the server may have hidden.
+        if step != 0 {
+            let difference = found
+                .split_ascii_whitespace()
+                .find_map(|word| word.parse::<f64>().ok());
+            assert!(
+                (3_500_000.0..3_700_000.0).contains(&difference.unwrap()),
+                "{found}"
+            );
+        }
+        assert_eq!(doctor.code, 0, "{report:#}");
+    }
+    database.remove().await;
+}

@@ -10,6 +10,14 @@
 mod account;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
+#[cfg(target_os = "linux")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "written for the library's tests; these use a part of it"
+)]
+#[path = "../../../tests/support/wall_clock.rs"]
+mod wall_clock;
 
 mod counters;
 mod doctor;
