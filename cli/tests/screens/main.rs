@@ -18,6 +18,8 @@
 
 mod changing;
 mod document;
+#[path = "../command/globals.rs"]
+mod globals;
 mod picture;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../command/rig.rs"]
@@ -28,6 +30,7 @@ mod support;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../command/terminal.rs"]
 mod terminal;
+#[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../command/unfit.rs"]
 mod unfit;
 
@@ -86,9 +89,7 @@ async fn screen(block: &Block) -> String {
         session.enter(line).await;
     }
     let screen = session.end();
-    if let Some(unfit) = unfit {
-        unfit.mend().await;
-    }
+    drop(unfit);
     database.remove().await;
     screen
 }

@@ -1,4 +1,5 @@
-//! `doctor` before a server with many things wrong. The settings are the whole server's: nothing else runs beside this test.
+//! `doctor` before a server with many things wrong. The settings are the whole server's: nothing else runs beside these tests, and what they
+//! change is put back, also when they fail.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,6 +7,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "../command/globals.rs"]
+mod globals;
 #[path = "../command/report.rs"]
 mod report;
 #[allow(dead_code, reason = "the other tests use the rest")]
@@ -16,22 +19,38 @@ mod support;
 #[path = "../command/unfit.rs"]
 mod unfit;
 
+use sqlx::Row;
+
 use crate::report::{finding, level, problems};
 use crate::rig::run;
 use crate::support::TestDatabase;
 use crate::unfit::Unfit;
 
+/// They change one server.
+static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// Fails unless `doctor` finds nothing wrong.
+fn all_is_well(database: &TestDatabase) {
+    let doctor = run(database, &["doctor", "--json"]);
+    let report = doctor.json();
+    assert_eq!(
+        (doctor.code, problems(&report)),
+        (0, Vec::new()),
+        "{report:#}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_told_and_what_to_do() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let database = TestDatabase::new().await;
     let unfit = Unfit::make().await;
     let for_programs = run(&database, &["doctor", "--json"]);
     let for_people = run(&database, &["doctor"]);
-    let expected = unfit.expected.clone();
-    unfit.mend().await;
+    let expected = &unfit.expected;
     let report = for_programs.json();
     assert_eq!((for_programs.code, &report["fit"]), (1, &false.into()));
-    for (check, expected) in &expected {
+    for (check, expected) in expected {
         assert_eq!(
             level(&report, check),
             Some(*expected),
@@ -56,12 +75,48 @@ async fn what_is_wrong_is_told_and_what_to_do() {
     let last = format!("the server is not fit: {count} problems\n");
     assert!(for_people.out.ends_with(&last), "{for_people:?}");
     println!("{}", for_people.out);
-    // All is well again.
-    let after = run(&database, &["doctor", "--json"]);
-    assert_eq!(
-        (after.code, problems(&after.json())),
-        (0, Vec::new()),
-        "{after:?}"
-    );
+    drop(unfit);
+    all_is_well(&database);
     database.remove().await;
+}
+
+/// Whoever runs the tests on a server of his own finds it as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_test_that_fails_has_changed_is_put_back() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let database = TestDatabase::new().await;
+    let before = settings(&database).await;
+    let fails = async {
+        let _unfit = Unfit::make().await;
+        panic!("this panic is wanted");
+    };
+    assert!(tokio::spawn(fails).await.unwrap_err().is_panic());
+    all_is_well(&database);
+    assert_eq!(settings(&database).await, before);
+    database.remove().await;
+}
+
+/// What is set on the whole server, and which plugins it has.
+async fn settings(database: &TestDatabase) -> Vec<(String, String)> {
+    let mut connection = database.connection().await;
+    let mut settings = Vec::new();
+    for sql in [
+        "SHOW GLOBAL VARIABLES",
+        "SELECT PLUGIN_NAME,PLUGIN_STATUS FROM information_schema.PLUGINS ORDER BY PLUGIN_NAME",
+    ] {
+        let rows = sqlx::raw_sql(sql).fetch_all(&mut connection).await.unwrap();
+        settings.extend(rows.iter().map(|row| -> (String, String) {
+            (
+                row.try_get_unchecked(0).unwrap(),
+                row.try_get_unchecked(1).unwrap(),
+            )
+        }));
+    }
+    // What the server says of its own state goes on.
+    settings.retain(|(name, _)| {
+        !["gtid", "timestamp", "last_"]
+            .iter()
+            .any(|part| name.starts_with(part))
+    });
+    settings
 }
