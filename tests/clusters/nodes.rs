@@ -122,7 +122,7 @@ impl Node {
     }
 
     /// The first column of the last answer as a number; none if the node does not answer.
-    async fn ask(&self, sql: &str) -> Option<i64> {
+    pub(crate) async fn ask(&self, sql: &str) -> Option<i64> {
         let options: MySqlConnectOptions = self.url.parse().expect("a URL");
         let answer = async {
             let mut connection = options.disable_statement_logging().connect().await?;

@@ -40,7 +40,7 @@ pub(super) struct Facts {
 }
 
 /// Whether the tables are there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tables {
     #[default]
     Ready,
@@ -48,6 +48,8 @@ pub(super) enum Tables {
     NotMigrated,
     /// The account may not read them.
     Hidden,
+    /// The server answers no question about them, as a cluster's node that is not at work, and this is its error.
+    Refused(String),
 }
 
 /// How many rows `purge` would take, by the library's own word.

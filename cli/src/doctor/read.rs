@@ -46,6 +46,8 @@ pub(super) async fn read(common: &Common, older_than: Duration) -> Result<Facts,
         Ok(_) => Tables::Ready,
         Err(Error::NotMigrated { .. }) => Tables::NotMigrated,
         Err(Error::AccessDenied { .. }) => Tables::Hidden,
+        // The server is there, and why it does so is what somebody wants to know.
+        Err(Error::ReadOnly { source, .. }) => Tables::Refused(source.to_string()),
         Err(error) => return Err(error.into()),
     };
     let purgeable = if tables == Tables::Ready {
@@ -69,7 +71,10 @@ pub(super) async fn read(common: &Common, older_than: Duration) -> Result<Facts,
         status: server.pairs(&format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({STATUS})")).await?,
         database,
         engines: server.engines().await?,
-        denied: if tables == Tables::NotMigrated { Vec::new() } else { server.denied().await? },
+        denied: match tables {
+            Tables::Ready | Tables::Hidden => server.denied().await?,
+            Tables::NotMigrated | Tables::Refused(_) => Vec::new(),
+        },
         account_limit: server.number("SELECT @@max_user_connections").await?,
         replicas: server
             .number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%'")

@@ -10,6 +10,10 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     if facts.is_on("wsrep_on") {
         return vec![galera_node(facts), galera_reads(facts)];
     }
+    // It can be switched off while the node is in the cluster.
+    if is_primary(facts) {
+        return vec![galera_alone()];
+    }
     if facts
         .variable("group_replication_group_name")
         .is_some_and(|name| !name.is_empty())
@@ -24,13 +28,29 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     Vec::new()
 }
 
+/// Whether Galera's provider says that this node is in the part of a cluster that works.
+fn is_primary(facts: &Facts) -> bool {
+    facts
+        .any_status(&["wsrep_cluster_status"])
+        .is_some_and(|status| status.eq_ignore_ascii_case("Primary"))
+}
+
+fn galera_alone() -> Finding {
+    Finding::problem(
+        "galera_node",
+        "wsrep_on is OFF, on a node of a cluster",
+        "what is written here is on this node only: two may have one lock",
+        "SET GLOBAL wsrep_on=ON, and let this node join again with the cluster's data",
+    )
+}
+
 fn galera_node(facts: &Facts) -> Finding {
     const CHECK: &str = "galera_node";
     let status = facts
         .any_status(&["wsrep_cluster_status"])
         .unwrap_or("unknown");
     let ready = facts.any_status(&["wsrep_ready"]).unwrap_or("unknown");
-    if !status.eq_ignore_ascii_case("Primary") || !ready.eq_ignore_ascii_case("ON") {
+    if !is_primary(facts) || !ready.eq_ignore_ascii_case("ON") {
         return Finding::problem(
             CHECK,
             format!("wsrep_cluster_status is {status}, wsrep_ready is {ready}"),
@@ -207,6 +227,20 @@ mod tests {
             Problem,
             "wsrep_ready is OFF",
         );
+    }
+
+    #[test]
+    fn a_node_that_was_taken_out_of_replication_is_told() {
+        let mut facts = galera("7", "Primary", "ON");
+        facts
+            .variables
+            .insert("wsrep_on".to_owned(), "OFF".to_owned());
+        expect(&facts, "galera_node", Problem, "wsrep_on is OFF");
+        // Of no cluster.
+        facts
+            .status
+            .insert("wsrep_cluster_status".to_owned(), "Disconnected".to_owned());
+        assert_eq!(findings(&facts), Vec::new());
     }
 
     #[test]

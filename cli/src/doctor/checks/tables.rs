@@ -11,7 +11,7 @@ const NEEDED: [&str; 3] = ["SELECT", "INSERT", "UPDATE"];
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![migrated(facts)];
-    if facts.tables != Tables::NotMigrated {
+    if matches!(facts.tables, Tables::Ready | Tables::Hidden) {
         findings.extend([engine(facts), privileges(facts), deleting(facts)]);
     }
     findings.extend(unused(facts));
@@ -27,6 +27,12 @@ fn migrated(facts: &Facts) -> Finding {
             "the account may not read the tables",
             "whether they are there, and of this version, cannot be seen",
             "grant what the finding `privileges` names, and look again",
+        ),
+        Tables::Refused(error) => Finding::problem(
+            CHECK,
+            format!("the server answers no question about the tables ({error})"),
+            "no lock can be taken here",
+            "connect to a server of the cluster that is at work, and look at what else is found here",
         ),
         Tables::NotMigrated => Finding::problem(
             CHECK,
@@ -270,6 +276,17 @@ mod tests {
         };
         expect(&facts, "migrated", Note, "may not read");
         expect(&facts, "privileges", Problem, "SELECT on t_tag_lock");
+    }
+
+    #[test]
+    fn a_server_that_does_not_let_them_be_asked_is_told() {
+        let facts = Facts {
+            tables: Tables::Refused("1047: not prepared".to_owned()),
+            purgeable: Purgeable::NotCounted,
+            ..facts(&[])
+        };
+        expect(&facts, "migrated", Problem, "(1047: not prepared)");
+        assert_eq!(findings(&facts).len(), 1);
     }
 
     #[test]
