@@ -18,8 +18,16 @@ pub mod clusters {}
 pub mod design {}
 
 #[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/failures.md")]
+pub mod failures {}
+
+#[doc = include_str!("links.md")]
 #[doc = include_str!("../../docs/holds.md")]
 pub mod holds {}
+
+#[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/migrating.md")]
+pub mod migrating {}
 
 #[doc = include_str!("links.md")]
 #[doc = include_str!("../../docs/operations.md")]
