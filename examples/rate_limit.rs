@@ -1,6 +1,7 @@
 //! A rate limit for all processes together: `scripts/with-mysql cargo run --example rate_limit`
 //!
-//! A counter with a window starts again at 0 when its window has ended, by the server's clock.
+//! A counter with a window starts again at 0 when its window has ended, by the server's clock. The next window begins with the next change.
+//! Windows are fixed: at most five requests pass within one, and up to ten within a second in which one ends and the next begins.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

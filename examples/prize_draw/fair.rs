@@ -1,5 +1,9 @@
 //! The same with tag-lock: what is read under the participant's lock stays true until it is released, and the stock
 //! is a counter that never falls below zero.
+//!
+//! The piece is taken first, in a commit that many clicks share, and the winner is written afterwards. A process that dies in between has taken a
+//! prize that nobody gets: never one too many, but one too few. Where that must not be, take the piece in the transaction that writes the
+//! winner, as `examples/stock_and_order.rs` does: then both are committed, or neither. All buyers wait for each other's commit there.
 
 use sqlx::mysql::MySqlPool;
 use tag_lock::LockClient;

@@ -5,7 +5,8 @@
 //! exactly the prizes in stock may be given out.
 //!
 //! First the careless way, plain SQL that reads, decides, and writes. Then the same with tag-lock: a lock for each
-//! participant, and a bounded counter for the stock. Fails if that gives out one prize too many, or one too few.
+//! participant, and a bounded counter for the stock. Fails if that gives out one prize too many, or one too few. (No process dies
+//! here: `fair.rs` says what would be if one did, and which example is for that.)
 
 mod audit;
 mod careless;
