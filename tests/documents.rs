@@ -1,4 +1,4 @@
-//! README.md and docs/*.md: their links lead somewhere, what they name exists, and the README stays short. No server.
+//! README.md, torture/README.md, docs/*.md and docs/records/*.md: their links lead somewhere, what they name exists, and the README stays short. No server.
 
 #![allow(
     clippy::unwrap_used,
@@ -132,10 +132,13 @@ fn anchor(heading: &str) -> String {
 
 /// All pages by their files.
 fn pages() -> HashMap<PathBuf, Page> {
-    let docs = std::fs::read_dir(root().join("docs")).unwrap();
-    docs.map(|file| file.unwrap().path())
+    let folders = ["docs", "docs/records"].map(|folder| std::fs::read_dir(root().join(folder)));
+    folders
+        .into_iter()
+        .flat_map(Result::unwrap)
+        .map(|file| file.unwrap().path())
         .filter(|path| path.extension().is_some_and(|it| it == "md"))
-        .chain([root().join("README.md")])
+        .chain(["README.md", "torture/README.md"].map(|file| root().join(file)))
         .map(|path| {
             let text = std::fs::read_to_string(&path).unwrap();
             (path.canonicalize().unwrap(), Page::read(&text))
@@ -230,7 +233,10 @@ fn links_and_pictures_work_in_the_crates_pages() {
     let mut faults = Vec::new();
     for file in pages().into_keys() {
         let is_page = of_the_crate.iter().any(|(page, _)| *page == file);
-        if !is_page && !file.ends_with("docs/releasing.md") {
+        let is_apart = ["docs/releasing.md", "torture/README.md"]
+            .iter()
+            .any(|apart| file.ends_with(apart));
+        if !is_page && !is_apart {
             faults.push(wrong(&file, "src/docs/mod.rs lacks it"));
         }
     }

@@ -42,6 +42,13 @@ pub mod patterns {}
 #[doc = include_str!("../../docs/performance.md")]
 pub mod performance {}
 
+/// What was measured and found, with commands, servers and commits.
+pub mod records {
+    #[doc = include_str!("links.md")]
+    #[doc = include_str!("../../docs/records/performance.md")]
+    pub mod performance {}
+}
+
 #[doc = include_str!("links.md")]
 #[doc = include_str!("../../docs/reliability.md")]
 pub mod reliability {}

@@ -2,7 +2,7 @@
 //!
 //! A packet costs the server about the same whether it has two rows or twenty. So few requests go together in one packet at a time, whatever
 //! their lanes are; where there are many, each lane sends its own, and the server works on several at once. With 50 clients of 8 tasks
-//! each on MySQL 9.7.4 that is twice as many locks a second (docs/performance.md).
+//! each on MySQL 9.7.4 that is twice as many locks a second (docs/records/performance.md).
 //!
 //! A queue is served by one lane at a time: so a row is in one packet of its client at most.
 
