@@ -45,8 +45,16 @@ pub mod performance {}
 /// What was measured and found, with commands, servers and commits.
 pub mod records {
     #[doc = include_str!("links.md")]
+    #[doc = include_str!("../../docs/records/defects.md")]
+    pub mod defects {}
+
+    #[doc = include_str!("links.md")]
     #[doc = include_str!("../../docs/records/performance.md")]
     pub mod performance {}
+
+    #[doc = include_str!("links.md")]
+    #[doc = include_str!("../../docs/records/reliability.md")]
+    pub mod reliability {}
 }
 
 #[doc = include_str!("links.md")]
