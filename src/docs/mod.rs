@@ -18,6 +18,10 @@ pub mod clusters {}
 pub mod design {}
 
 #[doc = include_str!("links.md")]
+#[doc = include_str!("../../docs/design-waiting.md")]
+pub mod design_waiting {}
+
+#[doc = include_str!("links.md")]
 #[doc = include_str!("../../docs/failures.md")]
 pub mod failures {}
 
