@@ -9,7 +9,7 @@ use allocation_counter::measure;
 use crate::name::Name;
 use crate::sql::dialect::Dialect;
 use crate::sql::operation::{Acquire, Operation, Release, Want};
-use crate::sql::packet::{self, Batch, Mode, RowOperation, Stripes};
+use crate::sql::packet::{self, Batch, Mode, RowOperation, StripeUse};
 use crate::sql::prepared::Prepared;
 use crate::sql::reply::Reply;
 use crate::sql::row::RowKey;
@@ -30,7 +30,7 @@ fn rows(number: usize, operation: impl Fn() -> Operation) -> Vec<RowOperation> {
             key: RowKey::lock(Name::new(&format!("order:{number:08}")).expect("a name")),
             operation: operation(),
             create: false,
-            stripes: Stripes::None,
+            stripes: StripeUse::None,
             group: 0,
         })
         .collect()

@@ -15,7 +15,7 @@ use crate::engine::request::Request;
 use crate::error::Error;
 use crate::name::Name;
 use crate::range::{bounds, start_range};
-use crate::sql::operation::{Change, Count, Once, Operation};
+use crate::sql::operation::{Count, CounterChange, Once, Operation};
 use crate::sql::row::RowKey;
 use crate::timing::MAX_DURATION;
 use crate::token::Token;
@@ -379,7 +379,7 @@ impl Counter {
             token: Token::random(),
             low: *when.start(),
             high: *when.end(),
-            change: Change::Set { value },
+            change: CounterChange::Set { value },
             window: self.window_micros()?,
             restart,
         })))

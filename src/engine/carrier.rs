@@ -19,7 +19,7 @@ use super::shared::Shared;
 use super::supervise::survives;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::sql::packet::{Mode, RowOperation, Stripes};
+use crate::sql::packet::{Mode, RowOperation, StripeUse};
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::server_error::Meaning;
 use crate::timing::{IDLE_WAITING, LOCK_WAIT};
@@ -308,7 +308,7 @@ impl Carrier {
     async fn lacks_stripe(&mut self, rows: &[RowOperation], seen: Option<&Reply>) -> bool {
         let seen = seen.map(|seen| seen.rows.iter()).into_iter().flatten();
         let missing = |(row, seen): &(&RowOperation, &Option<RowState>)| {
-            row.create && row.stripes == Stripes::Wait && seen.is_none()
+            row.create && row.stripes == StripeUse::Wait && seen.is_none()
         };
         match rows.iter().zip(seen).find(missing) {
             Some((row, _)) => !self.link.has_stripe(&row.key).await,

@@ -2,9 +2,9 @@
 
 use tokio::sync::oneshot;
 
-use super::manner::Wait;
-use super::request::{Member, Reply, Request};
-use super::stage::Waits;
+use super::manner::PacketWait;
+use super::request::{Member, ReplyTo, Request};
+use super::stage::LaneKind;
 use super::waiting::{Limits, Waiting};
 use crate::clock::Moment;
 use crate::cost::{allocations, at_most};
@@ -14,21 +14,21 @@ use crate::sql::row::RowKey;
 const LIMITS: Limits = Limits {
     rows: 1_024,
     bytes: 1 << 20,
-    wait: Wait::Nothing,
+    wait: PacketWait::Nothing,
 };
 
 #[test]
 fn a_thousand_additions_to_one_counter_are_one_group() {
     let key = RowKey::counter(Name::new("clicks").expect("a name"));
     let (senders, _receivers): (Vec<_>, Vec<_>) = (0..1_000).map(|_| oneshot::channel()).unzip();
-    let mut waiting = Waiting::new(Waits::Never);
+    let mut waiting = Waiting::new(LaneKind::NeverWaits);
     let (allocations, batch) = allocations(|| {
         for sender in senders {
             let request = Request::Add {
                 delta: 1,
                 window: 0,
             };
-            let reply = Reply::Caller(sender);
+            let reply = ReplyTo::Caller(sender);
             let member = Member::new(request, Moment::from_micros(i64::MAX), Some(reply));
             waiting.push(key.clone(), member);
         }

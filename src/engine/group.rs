@@ -13,8 +13,8 @@ use super::stage::Stage;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::range::start_range;
-use crate::sql::operation::{Change, Count, Operation};
-use crate::sql::packet::{self, RowOperation, Stripes};
+use crate::sql::operation::{Count, CounterChange, Operation};
+use crate::sql::packet::{self, RowOperation, StripeUse};
 use crate::sql::row::{Kind, RowKey};
 use crate::stripe::StripeSet;
 use crate::token::Token;
@@ -107,9 +107,9 @@ impl Group {
             operation: self.operation.clone(),
             create: self.course.stage.creates(),
             stripes: match self.course.stage {
-                Stage::Stripe { .. } if waits => Stripes::Wait,
-                Stage::Create | Stage::Stripe { .. } => Stripes::Try,
-                Stage::Try | Stage::Row => Stripes::None,
+                Stage::Stripe { .. } if waits => StripeUse::Wait,
+                Stage::Create | Stage::Stripe { .. } => StripeUse::Try,
+                Stage::Try | Stage::Row => StripeUse::None,
             },
             group: 0,
         }
@@ -266,7 +266,7 @@ fn operation(members: &[Member], sums: &Sums) -> Operation {
         Request::Add { window, .. } => count(
             i128::from(i64::MIN) - sums.lowest,
             i128::from(i64::MAX) - sums.highest,
-            Change::Add {
+            CounterChange::Add {
                 step: clamp(sums.total),
                 times: 1,
                 edge: 0,
@@ -284,7 +284,7 @@ fn operation(members: &[Member], sums: &Sums) -> Operation {
             count(
                 i128::from(from),
                 i128::from(to),
-                Change::Add {
+                CounterChange::Add {
                     step: *delta,
                     times: if *delta == 0 {
                         1
@@ -310,7 +310,7 @@ mod tests {
     use proptest::prelude::*;
     use tokio::sync::oneshot;
 
-    use super::super::request::Reply;
+    use super::super::request::ReplyTo;
     use super::*;
     use crate::name::Name;
 
@@ -327,9 +327,9 @@ mod tests {
             return Outcome::OutOfBounds { value: previous };
         }
         let after = match count.change {
-            Change::Set { value } => i128::from(value),
-            Change::Add { step, times: 1, .. } => i128::from(previous) + i128::from(step),
-            Change::Add { step, times, edge } => {
+            CounterChange::Set { value } => i128::from(value),
+            CounterChange::Add { step, times: 1, .. } => i128::from(previous) + i128::from(step),
+            CounterChange::Add { step, times, edge } => {
                 let room = (i128::from(previous) - i128::from(edge)).abs();
                 let step = i128::from(step);
                 let applied = (room / step.abs()).min(i128::from(times));
@@ -372,7 +372,7 @@ mod tests {
             token: Token::random(),
             low: i64::MIN,
             high: i64::MAX,
-            change: Change::Set { value },
+            change: CounterChange::Set { value },
             window: 0,
             restart: false,
         }))
@@ -423,7 +423,7 @@ mod tests {
                 receivers.insert(number, receiver);
                 // Also says later which one it is.
                 let expires = Moment::from_micros(if *leaves { number } else { NOW + number });
-                let reply = Some(Reply::Caller(sender));
+                let reply = Some(ReplyTo::Caller(sender));
                 waiting.push_back(Member::new(request.clone(), expires, reply));
             }
             let (mut row, mut value) = (start, start);

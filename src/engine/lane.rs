@@ -1,7 +1,7 @@
 //! A lane: one connection that sends one batch after the other.
 //!
 //! While a packet is in flight, requests queue and leave together with the next one; an idle lane sends at once. There are
-//! lanes of three kinds, by what their packets wait for ([`Waits`]): those that never wait have all that can be answered at once.
+//! lanes of three kinds, by what their packets wait for ([`LaneKind`]): those that never wait have all that can be answered at once.
 //!
 //! One more lane rescues renewals: those whose own lane has not answered by their next date go over its connection. Each of its packets
 //! may take half of the time for which its leases can be trusted, so that there is time for one more.
@@ -18,13 +18,13 @@ use super::backoff::Backoff;
 use super::gather;
 use super::group::Group;
 use super::link::{Link, Numbered, Sent};
-use super::manner::{Manner, Wait};
+use super::manner::{Manner, PacketWait};
 use super::outcome::{Answer, Outcome};
 use super::request::Member;
 use super::serving::Serving;
 use super::settle::{Unsettled, settle};
 use super::shared::Shared;
-use super::stage::Waits;
+use super::stage::LaneKind;
 use super::supervise::survives;
 use super::waiting::Limits;
 use crate::clock::Moment;
@@ -44,7 +44,7 @@ const UNDONE: u32 = 8;
 pub(crate) struct Lane {
     shared: Arc<Shared>,
     queues: Serving,
-    waits: Waits,
+    kind: LaneKind,
     /// It carries the renewals that others have not answered.
     rescues: bool,
     link: Link,
@@ -60,7 +60,7 @@ pub(crate) struct Lane {
 }
 
 /// How an attempt to run a batch ended.
-enum Attempt {
+enum BatchAttempt {
     Done,
     /// Run what is left again, after a pause that the conflict calls for.
     Again,
@@ -68,33 +68,33 @@ enum Attempt {
 }
 
 impl Lane {
-    pub(crate) fn new(shared: Arc<Shared>, queues: Serving, waits: Waits) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, queues: Serving, kind: LaneKind) -> Self {
         queues.own().enter();
         let limit = shared.options.packet_limit;
-        let limit = match waits {
-            Waits::Never => limit,
+        let limit = match kind {
+            LaneKind::NeverWaits => limit,
             // The server ends its wait before: an outcome that is known.
-            Waits::ForStripe | Waits::ForRow => limit + LOCK_WAIT,
+            LaneKind::WaitsForStripe | LaneKind::WaitsForRow => limit + LOCK_WAIT,
         };
         Self {
             link: Link::new(Arc::clone(&shared), limit),
             shared,
             queues,
-            waits,
+            kind,
             rescues: false,
             batch: Vec::new(),
             connecting: Backoff::connecting(),
             conflicts: Backoff::conflict(),
             undone: 0,
             rows: Vec::new(),
-            manner: Manner::new(waits),
+            manner: Manner::new(kind),
         }
     }
 
     /// The lane of renewals that others have not answered.
     pub(crate) fn rescuing(shared: Arc<Shared>) -> Self {
         let queues = Serving::alone(Arc::clone(&shared.rescue));
-        let mut lane = Self::new(shared, queues, Waits::Never);
+        let mut lane = Self::new(shared, queues, LaneKind::NeverWaits);
         lane.rescues = true;
         lane
     }
@@ -118,7 +118,7 @@ impl Lane {
             None => {
                 self.link.give_up_identity();
                 let batch = std::mem::take(&mut self.batch);
-                self.shared.put(batch, Some(self.waits));
+                self.shared.put(batch, Some(self.kind));
             }
         }
         self.leave_rows();
@@ -132,8 +132,8 @@ impl Lane {
     }
 
     async fn work(&mut self) {
-        let idle = match self.waits {
-            Waits::Never if !self.rescues => IDLE,
+        let idle = match self.kind {
+            LaneKind::NeverWaits if !self.rescues => IDLE,
             _ => IDLE_WAITING,
         };
         let mut patience = 0;
@@ -161,7 +161,8 @@ impl Lane {
                 continue;
             }
             // What comes meanwhile goes along.
-            let opens = self.waits == Waits::Never && !self.rescues && self.queues.filling().0 > 0;
+            let opens =
+                self.kind == LaneKind::NeverWaits && !self.rescues && self.queues.filling().0 > 0;
             let opened = if opens {
                 self.link.open().await
             } else {
@@ -169,15 +170,15 @@ impl Lane {
             };
             let connected = opened.is_ok() && self.link.is_open();
             // Nobody keeps a connection that others need while he waits for a row: he has a look now and then.
-            let shares = self.waits == Waits::ForRow && self.shared.pool.is_short();
+            let shares = self.kind == LaneKind::WaitsForRow && self.shared.pool.is_short();
             let apart = || self.queues.own().is_apart();
-            let careful = self.waits == Waits::ForStripe && self.shared.is_careful();
+            let careful = self.kind == LaneKind::WaitsForStripe && self.shared.is_careful();
             self.manner.next(shares, careful, apart);
             let Some(batch) = self.queues.take(self.limits(), connected) else {
                 break;
             };
             let answered = batch.iter().map(|group| group.members.len()).sum();
-            if self.waits != Waits::Never {
+            if self.kind != LaneKind::NeverWaits {
                 self.rows = batch.iter().flat_map(Group::keys).cloned().collect();
             }
             self.batch = batch;
@@ -206,7 +207,7 @@ impl Lane {
         let (shared, own) = (&self.shared, self.queues.own());
         let others = self.batch.extract_if(.., |group| !shared.is_in(group, own));
         let others: Vec<Group> = others.collect();
-        shared.put(others, Some(self.waits));
+        shared.put(others, Some(self.kind));
         self.queues.part();
     }
 
@@ -226,7 +227,7 @@ impl Lane {
         let mut undone = 0;
         loop {
             let now = Moment::now();
-            if self.waits != Waits::Never || self.link.cause.is_some() {
+            if self.kind != LaneKind::NeverWaits || self.link.cause.is_some() {
                 // Others wait behind what is held for long, and behind a batch that runs again and again.
                 self.queues
                     .expire(now, |key, member| self.too_late(key, member));
@@ -240,23 +241,23 @@ impl Lane {
             }
             let attempt = match std::mem::replace(&mut opened, Ok(())) {
                 Ok(()) => self.attempt().await,
-                Err(cause) => Attempt::Offline(cause),
+                Err(cause) => BatchAttempt::Offline(cause),
             };
-            undone += u32::from(matches!(attempt, Attempt::Again));
-            if undone > 1 || matches!(attempt, Attempt::Offline(_)) {
+            undone += u32::from(matches!(attempt, BatchAttempt::Again));
+            if undone > 1 || matches!(attempt, BatchAttempt::Offline(_)) {
                 self.part();
             }
-            if !matches!(attempt, Attempt::Offline(_)) {
+            if !matches!(attempt, BatchAttempt::Offline(_)) {
                 self.link.pass_on();
             }
             match attempt {
-                Attempt::Done => return,
-                Attempt::Again => {
+                BatchAttempt::Done => return,
+                BatchAttempt::Again => {
                     let delay = self.conflicts.delay();
-                    if self.waits != Waits::Never {
+                    if self.kind != LaneKind::NeverWaits {
                         // What is waited for elsewhere may have its turn first.
                         let batch = std::mem::take(&mut self.batch);
-                        self.shared.put(batch, Some(self.waits));
+                        self.shared.put(batch, Some(self.kind));
                         self.leave_rows();
                         self.rest(delay).await;
                         return;
@@ -265,7 +266,7 @@ impl Lane {
                         self.rest(delay).await;
                     }
                 }
-                Attempt::Offline(cause) => {
+                BatchAttempt::Offline(cause) => {
                     self.link.close();
                     if cause.is_hopeless() {
                         self.fail(&cause);
@@ -324,7 +325,7 @@ impl Lane {
         }
     }
 
-    async fn attempt(&mut self) -> Attempt {
+    async fn attempt(&mut self) -> BatchAttempt {
         let mode = self.manner.mode();
         let waited = self.manner.stripes(&self.batch);
         if let Some(waited) = waited {
@@ -332,7 +333,7 @@ impl Lane {
             let comes_before =
                 |group: &mut Group| !group.stripes().without(waited).is_behind(waited);
             let others: Vec<Group> = self.batch.extract_if(.., comes_before).collect();
-            self.shared.put(others, Some(self.waits));
+            self.shared.put(others, Some(self.kind));
         }
         // All packets lock rows in one order.
         self.batch.sort_by(Group::order);
@@ -349,13 +350,13 @@ impl Lane {
                 self.undone = 0;
                 self.note_wait(waited, false);
                 self.conclude(waited, reply, late, sent).await;
-                Attempt::Done
+                BatchAttempt::Done
             }
             Sent::Unknown(numbered) => {
                 // It may have waited for too many stripes.
                 self.note_wait(waited, true);
                 self.settle(numbered);
-                Attempt::Done
+                BatchAttempt::Done
             }
             Sent::RolledBack {
                 meaning,
@@ -364,7 +365,7 @@ impl Lane {
             } => {
                 if locked {
                     // Of several stripes it is not known which.
-                    let known = self.manner.wait() == Wait::First || self.batch.len() == 1;
+                    let known = self.manner.wait() == PacketWait::First || self.batch.len() == 1;
                     for group in &mut self.batch {
                         group.course.locked |= known && self.manner.had(group, waited);
                     }
@@ -372,7 +373,7 @@ impl Lane {
                 }
                 self.rolled_back(meaning, error, locked)
             }
-            Sent::Offline(error) => Attempt::Offline(error),
+            Sent::Offline(error) => BatchAttempt::Offline(error),
         }
     }
 
@@ -383,7 +384,7 @@ impl Lane {
         } else {
             self.manner.waited();
         }
-        if let (Wait::All, Some(stripes)) = (self.manner.wait(), stripes) {
+        if let (PacketWait::All, Some(stripes)) = (self.manner.wait(), stripes) {
             self.shared.waited_for_all(stripes, in_vain);
         }
     }
@@ -400,7 +401,7 @@ impl Lane {
     }
 
     /// The server refused the packet and has undone it.
-    fn rolled_back(&mut self, meaning: Meaning, error: sqlx::Error, locked: bool) -> Attempt {
+    fn rolled_back(&mut self, meaning: Meaning, error: sqlx::Error, locked: bool) -> BatchAttempt {
         match meaning {
             Meaning::Conflict => {
                 telemetry::conflict(&error);
@@ -412,17 +413,17 @@ impl Lane {
                         self.halve();
                     }
                 }
-                Attempt::Again
+                BatchAttempt::Again
             }
-            Meaning::ReadOnly | Meaning::Gone => Attempt::Offline(Error::from_sqlx(error)),
+            Meaning::ReadOnly | Meaning::Gone => BatchAttempt::Offline(Error::from_sqlx(error)),
             Meaning::Refused if self.batch.len() > 1 => {
                 // One of them displeases the server: halve until it stands alone.
                 self.halve();
-                Attempt::Again
+                BatchAttempt::Again
             }
             Meaning::Hopeless | Meaning::Refused | Meaning::NumberUsed => {
                 self.fail(&Error::from_sqlx(error));
-                Attempt::Done
+                BatchAttempt::Done
             }
         }
     }
@@ -430,7 +431,7 @@ impl Lane {
     /// Puts one half of the batch back.
     fn halve(&mut self) {
         let rest = self.batch.split_off(self.manner.halve(self.batch.len()));
-        self.shared.put(rest, Some(self.waits));
+        self.shared.put(rest, Some(self.kind));
     }
 
     /// Hands an unknown outcome to a task of its own, and goes on under a new identity.
@@ -438,7 +439,7 @@ impl Lane {
         self.link.give_up_identity();
         let batch = std::mem::take(&mut self.batch);
         if mutant::on(Mutant::BlindRetry) {
-            self.shared.put(batch, Some(self.waits));
+            self.shared.put(batch, Some(self.kind));
             return;
         }
         let (renewals, batch): (Vec<_>, Vec<_>) = batch
@@ -447,7 +448,7 @@ impl Lane {
             .partition(|(_, group)| matches!(group.operation, Operation::Renew(_)));
         // Token, fence and status guard them: whatever became of these, they may be repeated, and no lease waits for the settlement.
         let renewals = renewals.into_iter().map(|(_, group)| group);
-        self.shared.put(renewals, Some(self.waits));
+        self.shared.put(renewals, Some(self.kind));
         if !batch.is_empty() {
             let shared = Arc::clone(&self.shared);
             self.shared

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use super::carrier::Errand;
 use crate::sql::operation::Operation;
-use crate::sql::packet::{Mode, RowOperation, Stripes};
+use crate::sql::packet::{Mode, RowOperation, StripeUse};
 use crate::sql::row::RowKey;
 
 /// How large a packet may become.
@@ -19,7 +19,7 @@ pub(super) struct Room {
 /// Whether it goes with others: it is about locks, and waits for no stripe.
 fn goes_with_others(errand: &Errand) -> bool {
     let plain = |row: &RowOperation| {
-        matches!(row.operation, Operation::Acquire(_)) && row.stripes != Stripes::Wait
+        matches!(row.operation, Operation::Acquire(_)) && row.stripes != StripeUse::Wait
     };
     errand.mode == Mode::Together && errand.rows.iter().all(plain)
 }
@@ -127,7 +127,7 @@ mod tests {
                 held_by: Arc::from(""),
             }),
             create: false,
-            stripes: Stripes::None,
+            stripes: StripeUse::None,
             group: 0,
         };
         Errand {
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn who_waits_for_stripes_or_shuts_a_door_goes_alone() {
         let mut waits = errand(&["b"]);
-        waits.rows[0].stripes = Stripes::Wait;
+        waits.rows[0].stripes = StripeUse::Wait;
         let mut shuts = errand(&["c"]);
         shuts.mode = Mode::Shut;
         let mut closes = errand(&["d"]);

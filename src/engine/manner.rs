@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::gather::MAX_ROWS;
 use super::group::Group;
-use super::stage::Waits;
+use super::stage::LaneKind;
 use crate::clock::Moment;
 use crate::sql::packet::Mode;
 use crate::stripe::StripeSet;
@@ -48,7 +48,7 @@ impl Suspicion {
 
 /// For what a packet waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum PacketWait {
     /// It passes over what is locked.
     #[default]
     Nothing,
@@ -61,9 +61,9 @@ pub(crate) enum Wait {
 /// How a lane waits.
 #[derive(Debug)]
 pub(super) struct Manner {
-    waits: Waits,
+    kind: LaneKind,
     /// For what its packet waits.
-    wait: Wait,
+    wait: PacketWait,
     /// It has waited in vain, and no packet has waited with success since.
     stuck: bool,
     /// How many requests the next packet has at the most.
@@ -71,10 +71,10 @@ pub(super) struct Manner {
 }
 
 impl Manner {
-    pub(super) fn new(waits: Waits) -> Self {
+    pub(super) fn new(kind: LaneKind) -> Self {
         Self {
-            waits,
-            wait: Wait::First,
+            kind,
+            wait: PacketWait::First,
             stuck: false,
             most: MAX_ROWS,
         }
@@ -83,25 +83,25 @@ impl Manner {
     /// Decides for what the next packet waits. `shares`: others need the connection. `careful`: somebody keeps a stripe. `apart`: several
     /// packets would have to wait for what there is.
     pub(super) fn next(&mut self, shares: bool, careful: bool, apart: impl FnOnce() -> bool) {
-        let wait = match self.waits {
-            Waits::Never => Wait::Nothing,
-            Waits::ForStripe if !careful => Wait::All,
-            Waits::ForStripe | Waits::ForRow => Wait::First,
+        let wait = match self.kind {
+            LaneKind::NeverWaits => PacketWait::Nothing,
+            LaneKind::WaitsForStripe if !careful => PacketWait::All,
+            LaneKind::WaitsForStripe | LaneKind::WaitsForRow => PacketWait::First,
         };
-        let may_wait_long = self.waits == Waits::ForRow || self.stuck;
-        let passes = shares || (may_wait_long && self.wait != Wait::Nothing && apart());
-        self.wait = if passes { Wait::Nothing } else { wait };
+        let may_wait_long = self.kind == LaneKind::WaitsForRow || self.stuck;
+        let passes = shares || (may_wait_long && self.wait != PacketWait::Nothing && apart());
+        self.wait = if passes { PacketWait::Nothing } else { wait };
     }
 
     /// For what the packet waits.
-    pub(super) fn wait(&self) -> Wait {
+    pub(super) fn wait(&self) -> PacketWait {
         self.wait
     }
 
     /// How the packet locks rows.
     pub(super) fn mode(&self) -> Mode {
-        match self.waits {
-            Waits::ForRow if self.wait != Wait::Nothing => Mode::Wait,
+        match self.kind {
+            LaneKind::WaitsForRow if self.wait != PacketWait::Nothing => Mode::Wait,
             _ => Mode::Skip,
         }
     }
@@ -110,24 +110,24 @@ impl Manner {
     pub(super) fn stripes(&self, batch: &[Group]) -> Option<StripeSet> {
         let stripes = batch.iter().map(Group::stripes);
         match self.wait {
-            Wait::First if self.waits == Waits::ForStripe => stripes.take(1).next(),
-            Wait::All => stripes.reduce(StripeSet::with),
-            Wait::First | Wait::Nothing => None,
+            PacketWait::First if self.kind == LaneKind::WaitsForStripe => stripes.take(1).next(),
+            PacketWait::All => stripes.reduce(StripeSet::with),
+            PacketWait::First | PacketWait::Nothing => None,
         }
     }
 
     /// Whether the packet took or waited for all that this group needs, as its stage says; it waited for these stripes.
     pub(super) fn had(&self, group: &Group, waited: Option<StripeSet>) -> bool {
-        match self.waits {
-            Waits::Never => true,
-            Waits::ForStripe => group.is_within(waited),
-            Waits::ForRow => self.wait != Wait::Nothing,
+        match self.kind {
+            LaneKind::NeverWaits => true,
+            LaneKind::WaitsForStripe => group.is_within(waited),
+            LaneKind::WaitsForRow => self.wait != PacketWait::Nothing,
         }
     }
 
     /// The packet had what it waited for.
     pub(super) fn waited(&mut self) {
-        self.stuck &= self.wait == Wait::Nothing;
+        self.stuck &= self.wait == PacketWait::Nothing;
         self.most = (self.most * 2).min(MAX_ROWS);
     }
 
@@ -194,36 +194,36 @@ mod tests {
 
     const APART: fn() -> bool = || true;
 
-    fn next(manner: &mut Manner, shares: bool, careful: bool, apart: fn() -> bool) -> Wait {
+    fn next(manner: &mut Manner, shares: bool, careful: bool, apart: fn() -> bool) -> PacketWait {
         manner.next(shares, careful, apart);
         manner.wait()
     }
 
     #[test]
     fn a_lane_of_stripes_waits_for_all_unless_it_is_to_be_careful() {
-        let mut manner = Manner::new(Waits::ForStripe);
+        let mut manner = Manner::new(LaneKind::WaitsForStripe);
         for _ in 0..3 {
-            assert_eq!(next(&mut manner, false, false, APART), Wait::All);
+            assert_eq!(next(&mut manner, false, false, APART), PacketWait::All);
             manner.waited();
         }
         manner.waited_in_vain();
-        assert_eq!(next(&mut manner, false, true, APART), Wait::Nothing);
+        assert_eq!(next(&mut manner, false, true, APART), PacketWait::Nothing);
         manner.waited();
-        assert_eq!(next(&mut manner, false, true, APART), Wait::First);
+        assert_eq!(next(&mut manner, false, true, APART), PacketWait::First);
         manner.waited_in_vain();
-        assert_eq!(next(&mut manner, false, true, APART), Wait::Nothing);
+        assert_eq!(next(&mut manner, false, true, APART), PacketWait::Nothing);
         manner.waited();
-        assert_eq!(next(&mut manner, false, true, APART), Wait::First);
+        assert_eq!(next(&mut manner, false, true, APART), PacketWait::First);
         manner.waited();
         // What it waited for is free again; but another may be kept.
-        assert_eq!(next(&mut manner, false, true, APART), Wait::First);
+        assert_eq!(next(&mut manner, false, true, APART), PacketWait::First);
         manner.waited();
-        assert_eq!(next(&mut manner, false, false, APART), Wait::All);
+        assert_eq!(next(&mut manner, false, false, APART), PacketWait::All);
     }
 
     #[test]
     fn packets_that_are_undone_become_smaller_until_one_is_not() {
-        let mut manner = Manner::new(Waits::ForStripe);
+        let mut manner = Manner::new(LaneKind::WaitsForStripe);
         assert_eq!(manner.most(), MAX_ROWS);
         let halves: Vec<usize> = [5, 3, 2, 1].map(|rows| manner.halve(rows)).into();
         assert_eq!(halves, [3, 2, 1, 1]);
@@ -237,28 +237,36 @@ mod tests {
 
     #[test]
     fn nobody_looks_elsewhere_where_there_is_nothing_else() {
-        let mut manner = Manner::new(Waits::ForStripe);
+        let mut manner = Manner::new(LaneKind::WaitsForStripe);
         manner.waited_in_vain();
         for _ in 0..3 {
-            assert_eq!(next(&mut manner, false, true, || false), Wait::First);
+            assert_eq!(next(&mut manner, false, true, || false), PacketWait::First);
             manner.waited_in_vain();
         }
     }
 
     #[test]
     fn a_lane_of_rows_looks_at_the_others_in_between() {
-        let mut manner = Manner::new(Waits::ForRow);
-        for wait in [Wait::Nothing, Wait::First, Wait::Nothing, Wait::First] {
+        let mut manner = Manner::new(LaneKind::WaitsForRow);
+        for wait in [
+            PacketWait::Nothing,
+            PacketWait::First,
+            PacketWait::Nothing,
+            PacketWait::First,
+        ] {
             assert_eq!(next(&mut manner, false, false, APART), wait);
             manner.waited();
         }
-        assert_eq!(next(&mut manner, true, false, || false), Wait::Nothing);
-        assert_eq!(next(&mut manner, false, true, || false), Wait::First);
+        assert_eq!(
+            next(&mut manner, true, false, || false),
+            PacketWait::Nothing
+        );
+        assert_eq!(next(&mut manner, false, true, || false), PacketWait::First);
     }
 
     #[test]
     fn others_never_wait() {
-        let mut manner = Manner::new(Waits::Never);
-        assert_eq!(next(&mut manner, false, false, APART), Wait::Nothing);
+        let mut manner = Manner::new(LaneKind::NeverWaits);
+        assert_eq!(next(&mut manner, false, false, APART), PacketWait::Nothing);
     }
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod backoff;
 mod carrier;
+mod connection_queue;
 #[cfg(test)]
 mod cost;
 mod driven;
@@ -13,7 +14,6 @@ mod fresh;
 mod gather;
 mod group;
 mod lane;
-mod line;
 mod link;
 mod load;
 mod manner;
@@ -56,11 +56,11 @@ use tokio_util::sync::CancellationToken;
 use self::carrier::Carriers;
 use self::lane::Lane;
 use self::outcome::Answer;
-use self::reader::{Asking, Look, Reading};
-use self::request::{Member, Reply, Request};
-use self::serving::{Floor, Serving};
+use self::reader::{Asker, Reading, RowRead};
+use self::request::{Member, ReplyTo, Request};
+use self::serving::{QueueStates, Serving};
 use self::shared::Shared;
-use self::stage::Waits;
+use self::stage::LaneKind;
 use self::supervise::supervise;
 use self::together::Together;
 use crate::clock::Moment;
@@ -118,26 +118,26 @@ impl Engine {
             Handle::current()
         };
         let shared = Arc::new(Shared::new(options, runtime, ended));
-        let lane = |serving, waits| Lane::new(Arc::clone(&shared), serving, waits).run();
-        let floor = Floor::new(shared.lanes.len());
+        let lane = |serving, kind| Lane::new(Arc::clone(&shared), serving, kind).run();
+        let states = QueueStates::new(shared.lanes.len());
         for own in 0..shared.lanes.len() {
-            let serving = Serving::one_of(&floor, &shared.lanes, own);
-            shared.spawn(lane(serving, Waits::Never));
+            let serving = Serving::one_of(&states, &shared.lanes, own);
+            shared.spawn(lane(serving, LaneKind::NeverWaits));
         }
         for _ in 0..WAITING {
-            for (queue, waits) in [
-                (&shared.stripes, Waits::ForStripe),
-                (&shared.rows, Waits::ForRow),
+            for (queue, kind) in [
+                (&shared.stripes, LaneKind::WaitsForStripe),
+                (&shared.rows, LaneKind::WaitsForRow),
             ] {
-                shared.spawn(lane(Serving::alone(Arc::clone(queue)), waits));
+                shared.spawn(lane(Serving::alone(Arc::clone(queue)), kind));
             }
         }
         shared.spawn(Lane::rescuing(Arc::clone(&shared)).run());
-        let reader = |asking| {
+        let reader = |asker| {
             let (readings, receiver) = mpsc::unbounded_channel();
             let (shared_too, receiver) = (Arc::clone(&shared), Arc::new(Mutex::new(receiver)));
             let closed = shared.closed.clone();
-            let read = move || reader::read(Arc::clone(&shared_too), asking, Arc::clone(&receiver));
+            let read = move || reader::read(Arc::clone(&shared_too), asker, Arc::clone(&receiver));
             let reads = supervise("a reader", read);
             // Whatever it is at: nobody asks any more.
             shared.spawn_helper(async move {
@@ -147,8 +147,8 @@ impl Engine {
         };
         Ok(Self {
             carriers: carrier::start(&shared),
-            readings: reader(Asking::Program),
-            questions: reader(Asking::People),
+            readings: reader(Asker::Program),
+            questions: reader(Asker::People),
             capacity: Arc::new(Semaphore::new(CAPACITY)),
             home: OnceCell::new(),
             shared,
@@ -167,13 +167,13 @@ impl Engine {
     }
 
     /// Hands a request to its lane. Never waits; the reply comes from the lane.
-    pub(crate) fn submit(&self, key: RowKey, request: Request, expires: Moment, reply: Reply) {
+    pub(crate) fn submit(&self, key: RowKey, request: Request, expires: Moment, reply: ReplyTo) {
         let member = Member::new(request, expires, Some(reply));
         self.shared.push(key, member);
     }
 
     /// The same for a renewal whose lane does not answer: it goes over a connection that is there for such.
-    pub(crate) fn rescue(&self, key: RowKey, request: Request, expires: Moment, reply: Reply) {
+    pub(crate) fn rescue(&self, key: RowKey, request: Request, expires: Moment, reply: ReplyTo) {
         let mut member = Member::new(request, expires, Some(reply));
         member.course.rescue = true;
         self.shared.push(key, member);
@@ -191,7 +191,7 @@ impl Engine {
         let place = match Arc::clone(&self.capacity).try_acquire_owned() {
             Ok(place) => place,
             // Apart, so that the others need no room for it.
-            Err(TryAcquireError::NoPermits) => Box::pin(self.place()).await?,
+            Err(TryAcquireError::NoPermits) => Box::pin(self.wait_for_capacity()).await?,
             Err(TryAcquireError::Closed) => return Err(Error::Closed),
         };
         let answer = self.send(key, request, place);
@@ -199,7 +199,7 @@ impl Engine {
     }
 
     /// Waits until one more request may be under way.
-    async fn place(&self) -> Result<OwnedSemaphorePermit, Error> {
+    async fn wait_for_capacity(&self) -> Result<OwnedSemaphorePermit, Error> {
         let place = Arc::clone(&self.capacity).acquire_owned().await;
         place.map_err(|_| Error::Closed)
     }
@@ -214,8 +214,8 @@ impl Engine {
         let (sender, receiver) = oneshot::channel();
         let expires = Moment::now().after(self.shared.options.request_limit);
         let name = key.name.clone();
-        let mut member = Member::new(request, expires, Some(Reply::Caller(sender)));
-        member.place = Some(place);
+        let mut member = Member::new(request, expires, Some(ReplyTo::Caller(sender)));
+        member.capacity = Some(place);
         self.shared.push(key, member);
         // Aborted on its way: with its runtime, or by a client that could not wait any longer.
         async move {
@@ -231,7 +231,7 @@ impl Engine {
         let end = self.end();
         self.read(&self.readings, end, |reply| {
             let keys = keys.clone();
-            Reading::Look(Look { keys, end, reply })
+            Reading::Rows(RowRead { keys, end, reply })
         })
         .await
     }

@@ -1,7 +1,7 @@
 //! What a caller is told: what became of its operation, and when that was asked for.
 
 use crate::clock::Moment;
-pub(crate) use crate::sql::outcome::{Outcome, Verdict};
+pub(crate) use crate::sql::outcome::{Judgment, Outcome};
 
 /// An outcome, and when the packet that brought it about was sent.
 #[derive(Clone, Debug)]

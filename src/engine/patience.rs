@@ -11,14 +11,14 @@ use std::time::Duration;
 const FRACTION: u32 = 8;
 
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct ReaderPatience {
     whole: Duration,
     fraction: Duration,
     /// The last answer took longer than the fraction, or did not come.
     slow: bool,
 }
 
-impl Patience {
+impl ReaderPatience {
     /// For answers that may take `limit` each, and come at once from a server that is well.
     pub(super) fn quick(limit: Duration) -> Self {
         Self {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_silent_connection_costs_a_fraction_of_the_limit() {
-        let mut patience = Patience::quick(WHOLE);
+        let mut patience = ReaderPatience::quick(WHOLE);
         assert_eq!(patience.limit(Age::Fresh), WHOLE);
         assert_eq!(patience.limit(Age::Open), FRACTION);
         // It says nothing; the fresh one answers at once, and the next that falls silent costs no more.
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_slow_server_is_waited_for() {
-        let mut patience = Patience::quick(WHOLE);
+        let mut patience = ReaderPatience::quick(WHOLE);
         patience.waited(FRACTION);
         for _ in 0..3 {
             patience.waited(Duration::from_secs(2));
@@ -92,6 +92,6 @@ mod tests {
 
     #[test]
     fn what_takes_its_time_has_the_whole_limit() {
-        assert_eq!(Patience::unhurried(WHOLE).limit(Age::Open), WHOLE);
+        assert_eq!(ReaderPatience::unhurried(WHOLE).limit(Age::Open), WHOLE);
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnectOptions;
 use tokio::sync::Notify;
 
-use super::line::{Line, Spare, Turn, client_most, most};
+use super::connection_queue::{ConnectionQueue, ConnectionTurn, Spare, client_most, most};
 use super::session::{Session, SessionId};
 use crate::clock::Moment;
 use crate::sql::server_error::{TOO_MANY_CONNECTIONS, code_of};
@@ -29,7 +29,7 @@ pub(super) struct Pool {
     limit: Duration,
     /// How many connections there may be, whatever the account may have.
     ceiling: usize,
-    line: Mutex<Line<Connection>>,
+    line: Mutex<ConnectionQueue<Connection>>,
     wanted: Notify,
 }
 
@@ -47,12 +47,12 @@ impl Pool {
             connect,
             limit,
             ceiling,
-            line: Mutex::new(Line::new(most(account_limit).min(ceiling))),
+            line: Mutex::new(ConnectionQueue::new(most(account_limit).min(ceiling))),
             wanted: Notify::new(),
         }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line<Connection>> {
+    fn line(&self) -> MutexGuard<'_, ConnectionQueue<Connection>> {
         // Nothing between lock and unlock leaves the line half changed.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,7 +70,7 @@ impl Pool {
             // Not in the `match`: the lock would be held in it.
             let turn = self.line().ask(Moment::now());
             let turn = match turn {
-                Turn::Open => match self.open().await {
+                ConnectionTurn::Open => match self.open().await {
                     Ok(connection) => return Ok(connection.with_limit(limit)),
                     Err((error, Some(turn))) => {
                         cause = error;
@@ -80,7 +80,7 @@ impl Pool {
                 },
                 turn => turn,
             };
-            if let Turn::Wait(given) = turn {
+            if let ConnectionTurn::Wait(given) = turn {
                 self.wanted.notify_waiters();
                 match tokio::time::timeout(end.left(), given).await {
                     Ok(Ok(connection)) => return Ok(connection.with_limit(limit)),
@@ -92,19 +92,21 @@ impl Pool {
     }
 
     /// Opens a connection that was counted. With the error: the place in line, if others have one to share.
-    async fn open(self: &Arc<Self>) -> Result<Connection, (sqlx::Error, Option<Turn<Connection>>)> {
-        let mut seat = Seat {
+    async fn open(
+        self: &Arc<Self>,
+    ) -> Result<Connection, (sqlx::Error, Option<ConnectionTurn<Connection>>)> {
+        let mut counted = CountGuard {
             pool: Arc::clone(self),
-            end: End::Failed,
+            how: CountOff::NeverOpened,
         };
         match Session::open(&self.connect, Commit::Explicit, self.limit).await {
             Ok(session) => {
                 let most = most(session.account_limit).min(self.ceiling);
                 self.line().opened(most);
-                seat.end = End::Closed;
+                counted.how = CountOff::Closed;
                 let mut connection = Connection {
                     session,
-                    seat,
+                    counted,
                     used: Moment::now(),
                 };
                 match self.end_given_up(&mut connection).await {
@@ -118,7 +120,7 @@ impl Pool {
                 if !code.is_some_and(|code| TOO_MANY_CONNECTIONS.contains(&code)) {
                     return Err((error, None));
                 }
-                seat.end = End::Counted;
+                counted.how = CountOff::Already;
                 let turn = self.line().refused(Moment::now());
                 Err((error, turn))
             }
@@ -199,29 +201,29 @@ impl Drop for Asked<'_> {
 }
 
 /// What counts a connection off, however it ends.
-struct Seat {
+struct CountGuard {
     pool: Arc<Pool>,
-    end: End,
+    how: CountOff,
 }
 
-enum End {
+enum CountOff {
     /// It was never open.
-    Failed,
+    NeverOpened,
     Closed,
     /// It was counted off before.
-    Counted,
+    Already,
     /// The server may still have it.
     GivenUp(SessionId),
 }
 
-impl Drop for Seat {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         let mut line = self.pool.line();
-        match std::mem::replace(&mut self.end, End::Counted) {
-            End::Failed => line.failed(Moment::now()),
-            End::Closed => line.leave(Moment::now()),
-            End::Counted => {}
-            End::GivenUp(session) => line.give_up(session),
+        match std::mem::replace(&mut self.how, CountOff::Already) {
+            CountOff::NeverOpened => line.failed(Moment::now()),
+            CountOff::Closed => line.leave(Moment::now()),
+            CountOff::Already => {}
+            CountOff::GivenUp(session) => line.give_up(session),
         }
     }
 }
@@ -230,14 +232,14 @@ impl Drop for Seat {
 pub(super) struct Connection {
     // Closed before its place is free.
     session: Session,
-    seat: Seat,
+    counted: CountGuard,
     used: Moment,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         if self.session.in_flight && self.session.id.can_be_killed() {
-            self.seat.end = End::GivenUp(self.session.id.clone());
+            self.counted.how = CountOff::GivenUp(self.session.id.clone());
         }
     }
 }

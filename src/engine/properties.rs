@@ -7,18 +7,18 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::group::Group;
-use super::manner::Wait;
-use super::outcome::{Outcome, Verdict};
+use super::manner::PacketWait;
+use super::outcome::{Judgment, Outcome};
 use super::queue::LaneQueue;
 use super::request::{Member, Request};
 use super::server_clock::ServerClock;
-use super::stage::Waits;
+use super::stage::LaneKind;
 use super::waiting::{Limits, Waiting};
 use crate::clock::Moment;
 use crate::name::Name;
 use crate::sql::operation::{
-    Acquire, Change, Count, Delete, ForceRelease, Init, Once, Operation, Release, Renew, Touch,
-    Want,
+    Acquire, Count, CounterChange, Delete, ForceRelease, Init, Once, Operation, Release, Renew,
+    Touch, Want,
 };
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::row::RowKey;
@@ -73,7 +73,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 token: token(),
                 low,
                 high,
-                change: Change::Add {
+                change: CounterChange::Add {
                     step,
                     times: 1,
                     edge: 0,
@@ -191,16 +191,16 @@ proptest! {
         let verdict = operation.judge(row.as_ref());
         let mine = row.is_some_and(|row| row.mine);
         let granted = row.is_some_and(|row| row.granted);
-        if let Verdict::Final(
+        if let Judgment::Final(
             Outcome::Granted { .. } | Outcome::Released { .. } | Outcome::Leased { .. } | Outcome::Counted { .. },
         ) = &verdict {
             prop_assert!(mine || granted, "{operation:?}: {verdict:?}");
         }
-        if let (Verdict::Final(Outcome::Leased { .. }), Some(row)) = (&verdict, row) {
+        if let (Judgment::Final(Outcome::Leased { .. }), Some(row)) = (&verdict, row) {
             prop_assert!(row.remaining > 0 || granted);
         }
         // What runs again may do so: it changed nothing, or creates its row.
-        if verdict == Verdict::Missing {
+        if verdict == Judgment::Missing {
             prop_assert!(row.is_none() && operation.creates());
         }
     }
@@ -246,13 +246,13 @@ proptest! {
         rows in 1_usize..5,
         put_back in prop::collection::vec(any::<bool>(), 40),
     ) {
-        let mut waiting = Waiting::new(Waits::Never);
+        let mut waiting = Waiting::new(LaneKind::NeverWaits);
         let mut expected: HashMap<RowKey, usize> = HashMap::new();
         for (key, request) in &requests {
             waiting.push(key.clone(), member(request.clone()));
             *expected.entry(key.clone()).or_default() += 1;
         }
-        let limits = Limits { rows, bytes: 1 << 20, wait: Wait::Nothing };
+        let limits = Limits { rows, bytes: 1 << 20, wait: PacketWait::Nothing };
         let mut again = put_back.into_iter();
         loop {
             let batch = waiting.take(limits);
@@ -287,7 +287,7 @@ proptest! {
         requests in prop::collection::vec(request(), 0..40),
         steps in prop::collection::vec((0_usize..2, 0_u32..3, 1_usize..5), 0..80),
     ) {
-        let queue = LaneQueue::new(Waits::ForRow, Arc::default());
+        let queue = LaneQueue::new(LaneKind::WaitsForRow, Arc::default());
         queue.enter();
         queue.enter();
         for (key, request) in &requests {
@@ -297,7 +297,7 @@ proptest! {
         let mut done = 0;
         let mut step = |lane: usize, outcome: u32, rows: usize| {
             if at[lane].is_empty() {
-                at[lane] = queue.take(Limits { rows, bytes: 1 << 20, wait: Wait::Nothing }).unwrap_or_default();
+                at[lane] = queue.take(Limits { rows, bytes: 1 << 20, wait: PacketWait::Nothing }).unwrap_or_default();
             } else {
                 let groups = std::mem::take(&mut at[lane]);
                 let keys: Vec<RowKey> = groups.iter().flat_map(Group::keys).cloned().collect();
@@ -330,24 +330,24 @@ proptest! {
         requests in prop::collection::vec(request(), 0..40),
         steps in prop::collection::vec((0_usize..2, any::<bool>(), 0_usize..3, 1_usize..5), 0..80),
     ) {
-        let mut waiting = Waiting::new(Waits::ForStripe);
+        let mut waiting = Waiting::new(LaneKind::WaitsForStripe);
         for (key, request) in &requests {
             waiting.push(key.clone(), member(request.clone()));
         }
-        let mut at: [(Vec<Group>, Wait); 2] = Default::default();
+        let mut at: [(Vec<Group>, PacketWait); 2] = Default::default();
         let mut done = 0;
-        let mut step = |lane: usize, again: bool, wait: Wait, rows: usize| -> Result<bool, TestCaseError> {
+        let mut step = |lane: usize, again: bool, wait: PacketWait, rows: usize| -> Result<bool, TestCaseError> {
             let groups = std::mem::take(&mut at[lane].0);
             if groups.is_empty() {
                 let (other, its) = &at[1 - lane];
-                let all = !other.is_empty() && *its == Wait::All;
+                let all = !other.is_empty() && *its == PacketWait::All;
                 let batch = waiting.take(Limits { rows, bytes: 1 << 20, wait });
                 let urgent = batch.iter().all(|group| group.members[0].request.is_urgent());
                 prop_assert!(urgent || !all, "beside one that waits for all");
                 let stripes = |groups: &[Group]| groups.iter().map(Group::stripes).reduce(StripeSet::with).unwrap_or_default();
                 prop_assert!(!stripes(&batch).meets(stripes(other)), "two lanes at one stripe");
                 // Renewals beside that one do not keep the others from going on.
-                at[lane] = (batch, if all { Wait::Nothing } else { wait });
+                at[lane] = (batch, if all { PacketWait::Nothing } else { wait });
             } else {
                 let keys: Vec<RowKey> = groups.iter().flat_map(Group::keys).cloned().collect();
                 for group in groups {
@@ -362,11 +362,11 @@ proptest! {
             Ok(done == requests.len())
         };
         for (lane, again, wait, rows) in steps {
-            step(lane, again, [Wait::All, Wait::First, Wait::Nothing][wait], rows)?;
+            step(lane, again, [PacketWait::All, PacketWait::First, PacketWait::Nothing][wait], rows)?;
         }
         let mut over = requests.is_empty();
         for round in 0..400 {
-            over = step(round % 2, false, Wait::First, 1)?;
+            over = step(round % 2, false, PacketWait::First, 1)?;
         }
         prop_assert!(over, "something was not carried out");
     }
@@ -375,7 +375,7 @@ proptest! {
 /// Beside a packet that waits for all of its stripes another lane takes renewals, if those are of other stripes, and nothing else.
 #[test]
 fn renewals_do_not_wait_for_the_stripes_of_others() {
-    let mut waiting = Waiting::new(Waits::ForStripe);
+    let mut waiting = Waiting::new(LaneKind::WaitsForStripe);
     let key = |name: &str| RowKey::lock(Name::new(name).expect("a name"));
     let renewal = || {
         Request::Operation(Operation::Renew(Renew {
@@ -389,7 +389,7 @@ fn renewals_do_not_wait_for_the_stripes_of_others() {
     let limits = Limits {
         rows: 16,
         bytes: 1 << 20,
-        wait: Wait::All,
+        wait: PacketWait::All,
     };
     let (first, other, third) = (key("a"), key("b"), key("c"));
     assert!(first.stripe() != other.stripe() && first.stripe() != third.stripe());
@@ -428,14 +428,14 @@ fn urgent_requests_do_not_heap_up_beside_others_that_stay() {
             Operation::Touch(Touch)
         })
     };
-    let mut waiting = Waiting::new(Waits::Never);
+    let mut waiting = Waiting::new(LaneKind::NeverWaits);
     for _ in 0..5 {
         waiting.push(key.clone(), member(once(false)));
     }
     let limits = Limits {
         rows: 16,
         bytes: 1 << 20,
-        wait: Wait::Nothing,
+        wait: PacketWait::Nothing,
     };
     for _ in 0..100 {
         waiting.push(key.clone(), member(once(true)));

@@ -9,7 +9,7 @@ use super::group::Group;
 use super::outcome::Answer;
 use super::pending::Pending;
 use super::request::Member;
-use super::stage::Waits;
+use super::stage::LaneKind;
 use super::waiting::{Limits, Waiting};
 use crate::clock::Moment;
 use crate::error::Error;
@@ -23,9 +23,9 @@ pub(crate) struct LaneQueue {
 }
 
 impl LaneQueue {
-    pub(super) fn new(waits: Waits, pending: Arc<Pending>) -> Self {
+    pub(super) fn new(kind: LaneKind, pending: Arc<Pending>) -> Self {
         Self {
-            waiting: Mutex::new(Waiting::new(waits)),
+            waiting: Mutex::new(Waiting::new(kind)),
             filled: Notify::new(),
             pending,
         }

@@ -11,20 +11,20 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use super::backoff::Backoff;
 use super::gather::MAX_ROWS;
 use super::link::room;
-use super::patience::{Age, Patience};
+use super::patience::{Age, ReaderPatience};
 use super::pool::Connection;
 use super::shared::Shared;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::sql::operation::{Operation, Touch};
-use crate::sql::packet::{self, RowOperation, Stripes};
+use crate::sql::packet::{self, RowOperation, StripeUse};
 use crate::sql::reply::{Reply, RowState};
 use crate::sql::row::RowKey;
 use crate::sql::server_error::{Meaning, code_of};
 use crate::timing::IDLE_WAITING;
 
 /// Rows that somebody wants to see.
-pub(crate) struct Look {
+pub(crate) struct RowRead {
     pub(crate) keys: Vec<RowKey>,
     /// Until when somebody waits for it.
     pub(crate) end: Moment,
@@ -33,7 +33,7 @@ pub(crate) struct Look {
 
 /// Work for the reader.
 pub(crate) enum Reading {
-    Look(Look),
+    Rows(RowRead),
     /// A query of its own, for people.
     Query {
         sql: String,
@@ -46,7 +46,7 @@ impl Reading {
     /// Whether somebody still waits for it.
     fn is_awaited(&self) -> bool {
         match self {
-            Self::Look(look) => !look.reply.is_closed(),
+            Self::Rows(look) => !look.reply.is_closed(),
             Self::Query { reply, .. } => !reply.is_closed(),
         }
     }
@@ -54,7 +54,7 @@ impl Reading {
 
 /// Who asks a reader.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asking {
+pub(crate) enum Asker {
     /// Those who wait for locks, and whoever reads a counter: they are answered at once.
     Program,
     /// People: what they ask may take its time, and nobody asks for long.
@@ -64,15 +64,15 @@ pub(crate) enum Asking {
 /// Reads until all who could ask are gone.
 pub(crate) async fn read(
     shared: Arc<Shared>,
-    asking: Asking,
+    asker: Asker,
     readings: Arc<Mutex<mpsc::UnboundedReceiver<Reading>>>,
 ) {
     let mut readings = readings.lock().await;
-    let mut reader = Reader::new(shared, asking);
+    let mut reader = Reader::new(shared, asker);
     // Its connection is closed when nobody has asked for so long.
-    let idle = match asking {
-        Asking::Program => None,
-        Asking::People => Some(IDLE_WAITING),
+    let idle = match asker {
+        Asker::Program => None,
+        Asker::People => Some(IDLE_WAITING),
     };
     let mut next = None;
     loop {
@@ -97,7 +97,7 @@ pub(crate) async fn read(
                 // Who asked may have gone away.
                 drop(reply.send(result.map_err(Error::from_sqlx)));
             }
-            Some(Reading::Look(look)) => {
+            Some(Reading::Rows(look)) => {
                 let mut rows = look.keys.len();
                 let mut batch = vec![look];
                 while rows < MAX_ROWS
@@ -105,7 +105,7 @@ pub(crate) async fn read(
                 {
                     match reading {
                         reading if !reading.is_awaited() => {}
-                        Reading::Look(look) => {
+                        Reading::Rows(look) => {
                             rows += look.keys.len();
                             batch.push(look);
                         }
@@ -148,16 +148,16 @@ impl Healing {
 struct Reader {
     shared: Arc<Shared>,
     session: Option<Connection>,
-    patience: Patience,
+    patience: ReaderPatience,
     age: Age,
 }
 
 impl Reader {
-    fn new(shared: Arc<Shared>, asking: Asking) -> Self {
+    fn new(shared: Arc<Shared>, asker: Asker) -> Self {
         let limit = shared.options.packet_limit;
-        let patience = match asking {
-            Asking::Program => Patience::quick(limit),
-            Asking::People => Patience::unhurried(limit),
+        let patience = match asker {
+            Asker::Program => ReaderPatience::quick(limit),
+            Asker::People => ReaderPatience::unhurried(limit),
         };
         Self {
             shared,
@@ -228,7 +228,7 @@ impl Reader {
         }
     }
 
-    async fn answer(&mut self, mut batch: Vec<Look>) {
+    async fn answer(&mut self, mut batch: Vec<RowRead>) {
         let last = batch.iter().map(|look| look.end).max();
         let mut healing = Healing::new(last.unwrap_or_else(Moment::now));
         while !batch.is_empty() {
@@ -238,7 +238,7 @@ impl Reader {
                     key: key.clone(),
                     operation: Operation::Touch(Touch),
                     create: false,
-                    stripes: Stripes::None,
+                    stripes: StripeUse::None,
                     group: 0,
                 })
                 .collect();

@@ -104,14 +104,14 @@ impl Request {
 }
 
 /// Who is told.
-pub(crate) enum Reply {
+pub(crate) enum ReplyTo {
     /// A caller who waits.
     Caller(oneshot::Sender<Result<Answer, Error>>),
     /// The client itself. It runs in the lane, so that a grant reaches its lock without a detour.
     Client(Callback),
 }
 
-impl Reply {
+impl ReplyTo {
     pub(crate) fn client(told: impl FnOnce(Result<Answer, Error>) + Send + 'static) -> Self {
         Self::Client(Callback(Some(Box::new(told))))
     }
@@ -215,18 +215,18 @@ pub(crate) struct Member {
     pub(crate) request: Request,
     /// After this nobody wants it any more, and it fails if it has not been sent.
     pub(crate) expires: Moment,
-    pub(crate) reply: Option<Reply>,
+    pub(crate) reply: Option<ReplyTo>,
     /// It does not merge: together with others it overflowed.
     pub(crate) alone: bool,
     pub(crate) course: Course,
     /// Its place among those that may be under way.
-    pub(crate) place: Option<OwnedSemaphorePermit>,
+    pub(crate) capacity: Option<OwnedSemaphorePermit>,
     /// The engine's lanes go on as long as this is here.
     pub(super) under_way: Option<UnderWay>,
 }
 
 impl Member {
-    pub(crate) fn new(request: Request, expires: Moment, reply: Option<Reply>) -> Self {
+    pub(crate) fn new(request: Request, expires: Moment, reply: Option<ReplyTo>) -> Self {
         let stage = request.first_stage();
         Self {
             request,
@@ -237,20 +237,20 @@ impl Member {
                 stage,
                 ..Course::default()
             },
-            place: None,
+            capacity: None,
             under_way: None,
         }
     }
 
     /// Answers a caller whose time is over. The client itself waits for the truth, however late.
     pub(crate) fn give_up(&mut self, now: Moment, error: impl FnOnce() -> Error) {
-        if self.expires <= now && matches!(self.reply, Some(Reply::Caller(_))) {
+        if self.expires <= now && matches!(self.reply, Some(ReplyTo::Caller(_))) {
             self.finish(Err(error()));
         }
     }
 
     pub(crate) fn finish(&mut self, result: Result<Answer, Error>) {
-        self.place = None;
+        self.capacity = None;
         if let Some(reply) = self.reply.take() {
             reply.send(result);
         }

@@ -24,13 +24,13 @@ const TOGETHER: usize = 32;
 
 /// Who serves a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hand {
+enum ServedBy {
     /// Nobody; whoever comes first.
-    Free,
+    Nobody,
     /// Its own lane, which is at work.
-    Own(Work),
+    OwnLane(Work),
     /// Its own lane has left it to those that are at work.
-    Left,
+    LeftToOthers,
     /// The lane of this queue.
     Lent(usize),
     /// Nobody yet, and its own lane next: another one had no room for it.
@@ -48,37 +48,37 @@ struct Work {
 
 /// A queue, as those see it that may serve it.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    hand: Hand,
+struct QueueState {
+    served_by: ServedBy,
     /// How many of its rows the last packet had: as many may come again, where the first of them wakes its lane.
     usual: usize,
 }
 
 /// Who serves each of the queues that go together.
 #[derive(Debug)]
-pub(super) struct Floor {
-    places: Mutex<Vec<Place>>,
+pub(super) struct QueueStates {
+    states: Mutex<Vec<QueueState>>,
 }
 
-impl Floor {
+impl QueueStates {
     pub(super) fn new(lanes: usize) -> Arc<Self> {
-        let place = Place {
-            hand: Hand::Free,
+        let state = QueueState {
+            served_by: ServedBy::Nobody,
             usual: 0,
         };
-        let places = Mutex::new(vec![place; lanes]);
-        Arc::new(Self { places })
+        let states = Mutex::new(vec![state; lanes]);
+        Arc::new(Self { states })
     }
 
-    fn places(&self) -> MutexGuard<'_, Vec<Place>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<QueueState>> {
         // Nothing between lock and unlock leaves it half changed.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The queues that a lane may serve.
 pub(super) struct Serving {
-    floor: Arc<Floor>,
+    states: Arc<QueueStates>,
     queues: Vec<Arc<LaneQueue>>,
     /// Which of them is its own.
     own: usize,
@@ -88,16 +88,16 @@ impl Serving {
     /// A queue whose lanes serve nothing else.
     pub(super) fn alone(queue: Arc<LaneQueue>) -> Self {
         Self {
-            floor: Floor::new(1),
+            states: QueueStates::new(1),
             queues: vec![queue],
             own: 0,
         }
     }
 
     /// One of several queues that go together.
-    pub(super) fn one_of(floor: &Arc<Floor>, queues: &[Arc<LaneQueue>], own: usize) -> Self {
+    pub(super) fn one_of(states: &Arc<QueueStates>, queues: &[Arc<LaneQueue>], own: usize) -> Self {
         Self {
-            floor: Arc::clone(floor),
+            states: Arc::clone(states),
             queues: queues.to_vec(),
             own,
         }
@@ -109,20 +109,20 @@ impl Serving {
     }
 
     /// Whether this lane may take what waits in a queue.
-    fn serves(&self, queue: usize, places: &[Place]) -> bool {
-        let at_work = matches!(places[self.own].hand, Hand::Own(_));
-        match places[queue].hand {
-            Hand::Free | Hand::Own(_) | Hand::Returned => queue == self.own,
-            Hand::Left => queue != self.own && at_work,
-            Hand::Lent(lane) => lane == self.own,
+    fn serves(&self, queue: usize, states: &[QueueState]) -> bool {
+        let at_work = matches!(states[self.own].served_by, ServedBy::OwnLane(_));
+        match states[queue].served_by {
+            ServedBy::Nobody | ServedBy::OwnLane(_) | ServedBy::Returned => queue == self.own,
+            ServedBy::LeftToOthers => queue != self.own && at_work,
+            ServedBy::Lent(lane) => lane == self.own,
         }
     }
 
     /// How many rows have something to do, and how many requests have come in all.
     pub(super) fn filling(&self) -> (usize, u64) {
-        let places = self.floor.places();
+        let states = self.states.lock();
         let queues = self.queues.iter().enumerate();
-        let served = queues.filter(|(queue, _)| self.serves(*queue, &places));
+        let served = queues.filter(|(queue, _)| self.serves(*queue, &states));
         let add = |(rows, arrived), (more, come)| (rows + more, arrived + come);
         served.map(|(_, queue)| queue.filling()).fold((0, 0), add)
     }
@@ -130,16 +130,16 @@ impl Serving {
     /// Waits until there is something to take in the lane's own queue, or never will be. What was left to others it takes back if that
     /// does not come about.
     pub(super) async fn some(&self) {
-        let may = || self.serves(self.own, &self.floor.places());
+        let may = || self.serves(self.own, &self.states.lock());
         let some = self.own().some(may);
-        let is_left = || self.floor.places()[self.own].hand == Hand::Left;
+        let is_left = || self.states.lock()[self.own].served_by == ServedBy::LeftToOthers;
         if !is_left() {
             some.await;
         } else if tokio::time::timeout(LEFT, some).await.is_err() {
             // Nothing of what is left is in a packet.
-            let mut places = self.floor.places();
-            if places[self.own].hand == Hand::Left {
-                places[self.own].hand = Hand::Returned;
+            let mut states = self.states.lock();
+            if states[self.own].served_by == ServedBy::LeftToOthers {
+                states[self.own].served_by = ServedBy::Returned;
             }
         }
     }
@@ -147,28 +147,30 @@ impl Serving {
     /// Goes to work, unless another lane serves the own queue, or one that is at work will have room for what waits there. `connected`: the lane
     /// has a connection.
     pub(super) fn begin(&mut self, connected: bool) -> bool {
-        let mut places = self.floor.places();
-        match places[self.own].hand {
-            Hand::Free if self.is_left(&places, connected) => places[self.own].hand = Hand::Left,
-            Hand::Free | Hand::Returned => {
+        let mut states = self.states.lock();
+        match states[self.own].served_by {
+            ServedBy::Nobody if self.is_left(&states, connected) => {
+                states[self.own].served_by = ServedBy::LeftToOthers
+            }
+            ServedBy::Nobody | ServedBy::Returned => {
                 // Whoever is not connected either waits for this one.
                 let room = if connected { 0 } else { TOGETHER };
-                places[self.own].hand = Hand::Own(Work { room, connected });
+                states[self.own].served_by = ServedBy::OwnLane(Work { room, connected });
             }
             // It may have lost its connection since.
-            Hand::Own(work) => {
-                places[self.own].hand = Hand::Own(Work { connected, ..work });
+            ServedBy::OwnLane(work) => {
+                states[self.own].served_by = ServedBy::OwnLane(Work { connected, ..work });
             }
-            Hand::Left | Hand::Lent(_) => {}
+            ServedBy::LeftToOthers | ServedBy::Lent(_) => {}
         }
-        matches!(places[self.own].hand, Hand::Own(_))
+        matches!(states[self.own].served_by, ServedBy::OwnLane(_))
     }
 
     /// Whether a lane that is at work will have room for what waits in the own queue. Who has a connection does not wait for one who has none.
-    fn is_left(&self, places: &[Place], connected: bool) -> bool {
-        let waiting = self.own().filling().0.max(places[self.own].usual);
-        places.iter().any(|place| match place.hand {
-            Hand::Own(work) => waiting <= work.room && (work.connected || !connected),
+    fn is_left(&self, states: &[QueueState], connected: bool) -> bool {
+        let waiting = self.own().filling().0.max(states[self.own].usual);
+        states.iter().any(|state| match state.served_by {
+            ServedBy::OwnLane(work) => waiting <= work.room && (work.connected || !connected),
             _ => false,
         })
     }
@@ -176,8 +178,8 @@ impl Serving {
     /// The next batch of a lane that is at work; `None` when nothing is under way any more, and nothing will be.
     pub(super) fn take(&mut self, limits: Limits, connected: bool) -> Option<Vec<Group>> {
         let mut batch = self.own().take(limits)?;
-        let mut places = self.floor.places();
-        places[self.own].usual = batch.len();
+        let mut states = self.states.lock();
+        states[self.own].usual = batch.len();
         let mut bytes: usize = batch.iter().map(Group::weight).sum();
         let most = if connected {
             limits.rows.min(TOGETHER)
@@ -185,8 +187,8 @@ impl Serving {
             0
         };
         for (other, queue) in self.queues.iter().enumerate() {
-            let served = self.serves(other, &places);
-            if other == self.own || !(served || places[other].hand == Hand::Free) {
+            let served = self.serves(other, &states);
+            if other == self.own || !(served || states[other].served_by == ServedBy::Nobody) {
                 continue;
             }
             let room = Limits {
@@ -195,7 +197,7 @@ impl Serving {
                 ..limits
             };
             let (rows, _) = queue.filling();
-            let usual = rows.max(places[other].usual);
+            let usual = rows.max(states[other].usual);
             if rows > 0 && usual <= room.rows && room.bytes > 0 {
                 let mut more = queue.take(room).unwrap_or_default();
                 // One id of two counters: the second finds it used, in a packet of its own.
@@ -205,34 +207,34 @@ impl Serving {
                 };
                 queue.put_back(more.extract_if(.., again));
                 bytes += more.iter().map(Group::weight).sum::<usize>();
-                places[other].usual = more.len();
+                states[other].usual = more.len();
                 batch.extend(more);
-                places[other].hand = Hand::Lent(self.own);
+                states[other].served_by = ServedBy::Lent(self.own);
             } else if served {
-                give_back(&mut places[other], queue);
+                give_back(&mut states[other], queue);
             }
         }
         let room = match limits.bytes.saturating_sub(bytes) {
             0 => 0,
             _ => most.saturating_sub(batch.len()),
         };
-        places[self.own].hand = Hand::Own(Work { room, connected });
+        states[self.own].served_by = ServedBy::OwnLane(Work { room, connected });
         Some(batch)
     }
 
     /// Its packet does not get through: each lane serves its own queue, into which what was in the packet has been put back.
     pub(super) fn part(&mut self) {
-        let mut places = self.floor.places();
+        let mut states = self.states.lock();
         let work = Work {
             room: 0,
             connected: false,
         };
-        if matches!(places[self.own].hand, Hand::Own(_)) {
-            places[self.own].hand = Hand::Own(work);
+        if matches!(states[self.own].served_by, ServedBy::OwnLane(_)) {
+            states[self.own].served_by = ServedBy::OwnLane(work);
         }
         for (other, queue) in self.queues.iter().enumerate() {
-            if other != self.own && self.serves(other, &places) {
-                give_back(&mut places[other], queue);
+            if other != self.own && self.serves(other, &states) {
+                give_back(&mut states[other], queue);
             }
         }
     }
@@ -244,9 +246,9 @@ impl Serving {
         answer: impl Fn(&RowKey, &Member) -> Result<Answer, Error>,
     ) {
         let served = {
-            let places = self.floor.places();
+            let states = self.states.lock();
             let queues = self.queues.iter().enumerate();
-            let served = queues.filter(|(queue, _)| self.serves(*queue, &places));
+            let served = queues.filter(|(queue, _)| self.serves(*queue, &states));
             served.map(|(_, queue)| queue).collect::<Vec<_>>()
         };
         for queue in served {
@@ -256,20 +258,20 @@ impl Serving {
 
     /// Nothing waits: whoever has something first takes what the others have.
     pub(super) fn rest(&mut self) {
-        let mut places = self.floor.places();
-        if !matches!(places[self.own].hand, Hand::Own(_)) {
+        let mut states = self.states.lock();
+        if !matches!(states[self.own].served_by, ServedBy::OwnLane(_)) {
             return;
         }
-        places[self.own].hand = Hand::Free;
-        for (place, queue) in places.iter_mut().zip(&self.queues) {
-            let ends = match place.hand {
-                Hand::Lent(lane) => lane == self.own,
+        states[self.own].served_by = ServedBy::Nobody;
+        for (state, queue) in states.iter_mut().zip(&self.queues) {
+            let ends = match state.served_by {
+                ServedBy::Lent(lane) => lane == self.own,
                 // Its lane decides anew.
-                Hand::Left => true,
-                Hand::Free | Hand::Own(_) | Hand::Returned => false,
+                ServedBy::LeftToOthers => true,
+                ServedBy::Nobody | ServedBy::OwnLane(_) | ServedBy::Returned => false,
             };
             if ends {
-                place.hand = Hand::Free;
+                state.served_by = ServedBy::Nobody;
                 queue.wake();
             }
         }
@@ -277,10 +279,10 @@ impl Serving {
 }
 
 /// What waits in a queue is for its own lane.
-fn give_back(place: &mut Place, queue: &LaneQueue) {
-    place.hand = match queue.filling() {
-        (0, _) => Hand::Free,
-        _ => Hand::Returned,
+fn give_back(state: &mut QueueState, queue: &LaneQueue) {
+    state.served_by = match queue.filling() {
+        (0, _) => ServedBy::Nobody,
+        _ => ServedBy::Returned,
     };
     queue.wake();
 }

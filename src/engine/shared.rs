@@ -19,7 +19,7 @@ use super::pool::Pool;
 use super::queue::LaneQueue;
 use super::request::{Course, Member};
 use super::server_clock::ServerClock;
-use super::stage::{Stage, Waits};
+use super::stage::{LaneKind, Stage};
 use crate::clock::Moment;
 use crate::sql::operation::Operation;
 use crate::sql::reply::{self, RowState};
@@ -66,17 +66,17 @@ impl Shared {
     /// For tasks on `runtime`, until all has `ended`.
     pub(super) fn new(options: EngineOptions, runtime: Handle, ended: CancellationToken) -> Self {
         let pending = Arc::new(Pending::default());
-        let queue = |waits| Arc::new(LaneQueue::new(waits, Arc::clone(&pending)));
+        let queue = |kind| Arc::new(LaneQueue::new(kind, Arc::clone(&pending)));
         let connect = options.connect.clone();
         let (limit, lanes) = (options.packet_limit, options.lanes);
         let pool = Pool::new(connect, limit, lanes, options.account_limit);
         Self {
             lanes: (0..options.lanes.max(1))
-                .map(|_| queue(Waits::Never))
+                .map(|_| queue(LaneKind::NeverWaits))
                 .collect(),
-            stripes: queue(Waits::ForStripe),
-            rows: queue(Waits::ForRow),
-            rescue: queue(Waits::Never),
+            stripes: queue(LaneKind::WaitsForStripe),
+            rows: queue(LaneKind::WaitsForRow),
+            rescue: queue(LaneKind::NeverWaits),
             pending,
             crowded: [const { AtomicU8::new(0) }; STRIPES as usize],
             options,
@@ -104,14 +104,14 @@ impl Shared {
     /// Where a request waits that has come so far. Those of one row have one lane: it is nowhere at once with itself, but for renewals,
     /// which may be repeated. Additions that run once are where their counter is.
     fn queue(&self, course: Course, key: &RowKey, second: Option<&RowKey>) -> &LaneQueue {
-        match course.stage.waits() {
-            Waits::Never if course.rescue => &self.rescue,
-            Waits::Never => {
+        match course.stage.lane_kind() {
+            LaneKind::NeverWaits if course.rescue => &self.rescue,
+            LaneKind::NeverWaits => {
                 let stripe = second.unwrap_or(key).stripe();
                 &self.lanes[stripe.index() % self.lanes.len()]
             }
-            Waits::ForStripe => &self.stripes,
-            Waits::ForRow => &self.rows,
+            LaneKind::WaitsForStripe => &self.stripes,
+            LaneKind::WaitsForRow => &self.rows,
         }
     }
 
@@ -184,16 +184,18 @@ impl Shared {
     }
 
     /// Hands groups that have changed nothing to the lanes of their stages: before others where they were already.
-    pub(super) fn put(&self, groups: impl IntoIterator<Item = Group>, from: Option<Waits>) {
+    pub(super) fn put(&self, groups: impl IntoIterator<Item = Group>, from: Option<LaneKind>) {
         for group in groups {
             let queue = self.queue(group.course, &group.key, group.operation.second());
-            match group.course.stage.waits() {
+            match group.course.stage.lane_kind() {
                 // Who tries to create its row again does so behind those that can be served.
-                Waits::Never if group.course.stage == Stage::Create && group.course.tries > 0 => {
+                LaneKind::NeverWaits
+                    if group.course.stage == Stage::Create && group.course.tries > 0 =>
+                {
                     queue.join([group], false);
                 }
-                Waits::Never => queue.put_back([group]),
-                waits => queue.join([group], from == Some(waits)),
+                LaneKind::NeverWaits => queue.put_back([group]),
+                kind => queue.join([group], from == Some(kind)),
             }
         }
     }

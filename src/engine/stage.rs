@@ -15,18 +15,18 @@
 //! himself, do not wait for it: if they find it locked again and again they go from `Try` to `Stripe`, since it may be a crowd of
 //! acquires that stands there.
 
-use super::outcome::{Outcome, Verdict};
+use super::outcome::{Judgment, Outcome};
 use crate::sql::operation::Operation;
 use crate::sql::reply::RowState;
 
 /// What the packets of a lane may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
-    Never,
+pub(crate) enum LaneKind {
+    NeverWaits,
     /// For the stripes of all their requests; or of one, where somebody keeps a stripe.
-    ForStripe,
+    WaitsForStripe,
     /// For the row of one request.
-    ForRow,
+    WaitsForRow,
 }
 
 /// What a request needs, in the order in which it comes to that.
@@ -47,11 +47,11 @@ pub(crate) enum Stage {
 
 impl Stage {
     /// The kind of lane that serves it.
-    pub(crate) fn waits(self) -> Waits {
+    pub(crate) fn lane_kind(self) -> LaneKind {
         match self {
-            Self::Try | Self::Create => Waits::Never,
-            Self::Stripe { .. } => Waits::ForStripe,
-            Self::Row => Waits::ForRow,
+            Self::Try | Self::Create => LaneKind::NeverWaits,
+            Self::Stripe { .. } => LaneKind::WaitsForStripe,
+            Self::Row => LaneKind::WaitsForRow,
         }
     }
 
@@ -171,7 +171,7 @@ fn not_had(case: Case<'_>) -> Next {
 /// The packet had its row, and decided.
 fn decided(case: Case<'_>, row: &RowState) -> Next {
     match case.operation.judge(Some(row)) {
-        Verdict::Final(outcome) => Next::Answer(outcome),
+        Judgment::Final(outcome) => Next::Answer(outcome),
         // Refused by a clock that has been corrected since.
         _ if case.late => Next::Go(case.stage),
         _ => match case.operation {
@@ -203,7 +203,7 @@ fn seen_locked(case: Case<'_>) -> Next {
     }
     let verdict = match (case.operation.judge(case.row), case.row) {
         // A transaction that has it locked may be about to set it.
-        (Verdict::Final(Outcome::NotSet), Some(_)) => Verdict::Busy,
+        (Judgment::Final(Outcome::NotSet), Some(_)) => Judgment::Busy,
         (verdict, _) => verdict,
     };
     let open = verdict.is_open();
@@ -217,7 +217,7 @@ fn seen_locked(case: Case<'_>) -> Next {
         {
             Next::Go(Stage::Stripe { create: false })
         }
-        (Verdict::Final(outcome), _) => Next::Answer(outcome),
+        (Judgment::Final(outcome), _) => Next::Answer(outcome),
         // Whoever waits for a lock asks again; it needs no connection for that.
         (_, Operation::Acquire(acquire)) if !acquire.queues => Next::Answer(Outcome::Busy),
         // Whoever releases is told that a transaction is in the way, and releases again.
@@ -229,9 +229,9 @@ fn seen_locked(case: Case<'_>) -> Next {
 /// The row as it is some time after the packet, which was committed.
 fn lost(case: Case<'_>) -> Next {
     match case.operation.judge(case.row) {
-        Verdict::Final(outcome) => Next::Answer(outcome),
-        Verdict::Missing => Next::Go(Stage::Create),
-        Verdict::Busy => Next::Go(case.stage),
+        Judgment::Final(outcome) => Next::Answer(outcome),
+        Judgment::Missing => Next::Go(Stage::Create),
+        Judgment::Busy => Next::Go(case.stage),
     }
 }
 

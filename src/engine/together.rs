@@ -22,13 +22,13 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::course::Course;
-pub(crate) use self::patience::Patience;
+use self::course::TogetherCourse;
+pub(crate) use self::patience::RowPatience;
 use super::backoff::Backoff;
 use super::carrier::{Carried, Carriers, Errand};
 use super::link::{Numbered, Sent};
-use super::outcome::{Outcome, Verdict};
-use super::request::{Member, Reply as Told, Request};
+use super::outcome::{Judgment, Outcome};
+use super::request::{Member, ReplyTo, Request};
 use super::settle::{Settled, attempt};
 use super::shared::Shared;
 use super::supervise::survives;
@@ -49,7 +49,7 @@ pub(crate) struct Together {
     pub(crate) rows: Vec<(RowKey, Operation)>,
     pub(crate) mode: Mode,
     /// It may wait for the first row, when that was passed over: [`Mode::Queue`].
-    pub(crate) patience: Option<Arc<Patience>>,
+    pub(crate) patience: Option<Arc<RowPatience>>,
     /// After this nothing is sent any more.
     pub(crate) expires: Moment,
     /// Nobody wants it any more.
@@ -92,7 +92,7 @@ fn judge(rows: &[(RowKey, Operation)], states: &[Option<RowState>]) -> Seen {
         let state = states.get(position).and_then(Option::as_ref);
         match (operation.judge_among(state, highest), state) {
             (
-                Verdict::Final(
+                Judgment::Final(
                     outcome @ Outcome::Granted {
                         fence, remaining, ..
                     },
@@ -102,7 +102,7 @@ fn judge(rows: &[(RowKey, Operation)], states: &[Option<RowState>]) -> Seen {
                 granted.push(outcome);
                 ours.push((position, fence));
             }
-            (Verdict::Final(outcome @ Outcome::Released { .. }), Some(_)) => granted.push(outcome),
+            (Judgment::Final(outcome @ Outcome::Released { .. }), Some(_)) => granted.push(outcome),
             (_, Some(state)) => held |= !state.granted && operation.is_refused_by(state),
             (_, None) => open.push(position),
         }
@@ -128,7 +128,7 @@ fn as_if_all_were(rows: &[(RowKey, Operation)], states: &[Option<RowState>]) -> 
         operation.judge(state.as_ref()),
         operation,
     ) {
-        (Verdict::Final(outcome @ Outcome::Granted { .. }), _) => Some(outcome),
+        (Judgment::Final(outcome @ Outcome::Granted { .. }), _) => Some(outcome),
         (_, Operation::Acquire(acquire)) => Some(Outcome::Granted {
             fence: state.map_or(1, |state| state.fence + 1),
             remaining: acquire.ttl,
@@ -146,10 +146,10 @@ struct Task {
     carriers: Carriers,
     rows: Vec<(RowKey, Operation)>,
     mode: Mode,
-    patience: Option<Arc<Patience>>,
+    patience: Option<Arc<RowPatience>>,
     expires: Moment,
     given_up: CancellationToken,
-    course: Course,
+    course: TogetherCourse,
     /// A packet of its that may have run.
     unsettled: Option<Numbered>,
     /// Why the last attempt came to nothing.
@@ -179,7 +179,7 @@ pub(super) async fn run(shared: Arc<Shared>, carriers: Carriers, together: Toget
         patience,
         expires,
         given_up,
-        course: Course::default(),
+        course: TogetherCourse::default(),
         unsettled: None,
         cause: None,
         pauses: Backoff::conflict(),
@@ -214,7 +214,7 @@ impl Task {
             return Some(why);
         }
         let every_stripe = self.shared.options.every_stripe;
-        let first = self.course == Course::default();
+        let first = self.course == TogetherCourse::default();
         let (told, carried) = oneshot::channel();
         let place = self.place_in_the_queue();
         let mode = place.as_ref().map_or(self.mode, |_| Mode::Queue);
@@ -441,7 +441,7 @@ impl Task {
                 finishes: false,
             }));
             let expires = Moment::now().after(self.shared.options.request_limit);
-            let member = Member::new(release, expires, Some(Told::client(drop)));
+            let member = Member::new(release, expires, Some(ReplyTo::client(drop)));
             self.shared.push(key.clone(), member);
         }
     }

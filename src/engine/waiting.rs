@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::group::Group;
-use super::manner::Wait;
+use super::manner::PacketWait;
 use super::request::Member;
-use super::stage::Waits;
+use super::stage::LaneKind;
 use crate::clock::Moment;
 use crate::sql::operation::{Once, Operation};
 use crate::sql::row::RowKey;
@@ -18,7 +18,7 @@ pub(crate) struct Limits {
     /// Estimated bytes of the packet.
     pub(crate) bytes: usize,
     /// For what the packet waits.
-    pub(crate) wait: Wait,
+    pub(crate) wait: PacketWait,
 }
 
 /// The requests of one row, in the order in which they came; but renewals and releases before others.
@@ -67,7 +67,7 @@ struct Running {
 /// Requests by row, who is at which, and in what order they run.
 pub(crate) struct Waiting {
     /// What its lanes wait for.
-    waits: Waits,
+    kind: LaneKind,
     rows: HashMap<RowKey, Mailbox>,
     /// Rows with a renewal or a release: they go first, so that no number of other requests delays them.
     urgent: VecDeque<RowKey>,
@@ -92,7 +92,7 @@ fn stripes<'k>(keys: impl IntoIterator<Item = &'k RowKey>) -> StripeSet {
     keys.into_iter().map(RowKey::stripe).collect()
 }
 
-impl Waits {
+impl LaneKind {
     /// Whether a packet that waits for what `first` needs can carry an operation on `key` too.
     ///
     /// A packet that waits for a row waits for one, and holds no other that somebody may want. One that waits for stripes takes of
@@ -106,14 +106,14 @@ impl Waits {
             (None, None) => others.is_empty(),
             _ => false,
         };
-        self == Self::ForStripe && others.is_behind(waited) && (alike || !first.course.locked)
+        self == Self::WaitsForStripe && others.is_behind(waited) && (alike || !first.course.locked)
     }
 }
 
 impl Waiting {
-    pub(crate) fn new(waits: Waits) -> Self {
+    pub(crate) fn new(kind: LaneKind) -> Self {
         Self {
-            waits,
+            kind,
             rows: HashMap::new(),
             urgent: VecDeque::new(),
             ready: VecDeque::new(),
@@ -196,10 +196,10 @@ impl Waiting {
                 later.push(key);
                 continue;
             }
-            let taken = match self.waits {
-                Waits::Never => false,
-                Waits::ForRow => keys.any(|key| self.running.rows.contains(key)),
-                Waits::ForStripe => {
+            let taken = match self.kind {
+                LaneKind::NeverWaits => false,
+                LaneKind::WaitsForRow => keys.any(|key| self.running.rows.contains(key)),
+                LaneKind::WaitsForStripe => {
                     let urgent = first.is_some_and(|first| first.request.is_urgent());
                     (!urgent && !self.running.all.is_empty())
                         || self.running.stripes.meets(stripes(keys))
@@ -209,9 +209,9 @@ impl Waiting {
                 self.parked.push(key);
                 continue;
             }
-            if limits.wait == Wait::First
+            if limits.wait == PacketWait::First
                 && let Some(first) = batch.first()
-                && !self.waits.goes_with(first, &key, once)
+                && !self.kind.goes_with(first, &key, once)
             {
                 next.push(key);
                 continue;
@@ -238,13 +238,13 @@ impl Waiting {
         self.ready.extend(later);
         put_off.append(&mut self.again);
         self.again = put_off;
-        match self.waits {
-            Waits::Never => {}
-            Waits::ForRow => self.running.rows.extend(claims.0.into_keys()),
-            Waits::ForStripe => {
+        match self.kind {
+            LaneKind::NeverWaits => {}
+            LaneKind::WaitsForRow => self.running.rows.extend(claims.0.into_keys()),
+            LaneKind::WaitsForStripe => {
                 let more = stripes(claims.0.keys());
                 self.running.stripes = self.running.stripes.with(more);
-                if limits.wait == Wait::All && self.running.all.is_empty() {
+                if limits.wait == PacketWait::All && self.running.all.is_empty() {
                     self.running.all = self.running.all.with(more);
                 }
             }
@@ -272,10 +272,10 @@ impl Waiting {
         let Some(first) = rows.next() else {
             return false;
         };
-        match self.waits {
-            Waits::Never => false,
-            Waits::ForRow => rows.next().is_some(),
-            Waits::ForStripe => rows.any(|key| key.stripe() != first.stripe()),
+        match self.kind {
+            LaneKind::NeverWaits => false,
+            LaneKind::WaitsForRow => rows.next().is_some(),
+            LaneKind::WaitsForStripe => rows.any(|key| key.stripe() != first.stripe()),
         }
     }
 

@@ -134,7 +134,7 @@ impl Semaphore {
         let request = request.ttl(self.request.lasts().min(self.client.default_ttl));
         Ok(Self {
             request: request.description("takes several permits"),
-            slots: Ok(Arc::new(semaphore::Semaphore {
+            slots: Ok(Arc::new(semaphore::SlotRows {
                 name: row.name.clone(),
                 slots: vec![row],
             })),

@@ -63,7 +63,7 @@ pub struct Semaphore {
     permits: u32,
     wait: Option<Duration>,
     /// Its rows, or why there are none.
-    slots: Result<Arc<semaphore::Semaphore>, Error>,
+    slots: Result<Arc<semaphore::SlotRows>, Error>,
 }
 
 impl Semaphore {
@@ -264,7 +264,7 @@ impl Semaphore {
 
     async fn take(
         &self,
-        semaphore: &Arc<semaphore::Semaphore>,
+        semaphore: &Arc<semaphore::SlotRows>,
         terms: Terms,
         wait: Wait,
         start: Moment,
@@ -287,7 +287,7 @@ impl Semaphore {
     }
 
     /// The error of a wait in vain.
-    async fn in_vain(&self, semaphore: &semaphore::Semaphore, why: InVain) -> Error {
+    async fn in_vain(&self, semaphore: &semaphore::SlotRows, why: InVain) -> Error {
         if why != InVain::NoAnswer {
             return self.timed_out(why).await;
         }
@@ -330,11 +330,11 @@ impl Semaphore {
 }
 
 /// The rows of a semaphore.
-fn slots(name: &str, permits: u32) -> Result<Arc<semaphore::Semaphore>, Error> {
+fn slots(name: &str, permits: u32) -> Result<Arc<semaphore::SlotRows>, Error> {
     let permits = name::checked_number(permits)? + u32::from(mutant::on(Mutant::SlotBeyond));
     let name: Name = name::checked(name)?;
     let slots: Result<Vec<_>, Error> = (0..permits).map(|slot| name::row(&name, slot)).collect();
-    Ok(Arc::new(semaphore::Semaphore {
+    Ok(Arc::new(semaphore::SlotRows {
         slots: slots?,
         name,
     }))

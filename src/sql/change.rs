@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 
 use super::NOW_MICROS;
 use super::column::Column;
-use super::list::{List, Part, Query};
+use super::list::{List, ListPart, Query};
 use super::operation::{STATEMENTS, Verb};
 use super::packet::{Batch, RowOperation};
 use super::row::{Address, address};
@@ -156,7 +156,13 @@ impl Script<'_> {
     }
 
     /// Locks the rows and decides.
-    fn decide(&mut self, batch: &Batch<'_>, rows: &Part<'_>, verbs: &[Verb], address: &Address) {
+    fn decide(
+        &mut self,
+        batch: &Batch<'_>,
+        rows: &ListPart<'_>,
+        verbs: &[Verb],
+        address: &Address,
+    ) {
         let select = &texts::decision(verbs, rows.is_single(), self.marked());
         self.statement(|script| {
             rows.query(
@@ -195,7 +201,7 @@ impl Script<'_> {
     }
 
     /// Changes those of the rows that are granted.
-    fn change_granted(&mut self, rows: &Part<'_>, verbs: &[Verb], address: &Address) {
+    fn change_granted(&mut self, rows: &ListPart<'_>, verbs: &[Verb], address: &Address) {
         let granted = "FIND_IN_SET(v.position,@tag_lock_granted)";
         let assignments = texts::assignments(verbs);
         self.change(|script| {

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use super::dialect::Dialect;
 use super::operation::{
-    Acquire, Change, Close, Count, Delete, Downgrade, Drain, ForceRelease, Init, Once, Open,
+    Acquire, Close, Count, CounterChange, Delete, Downgrade, Drain, ForceRelease, Init, Once, Open,
     Operation, Release, Renew, Share, Touch, Want,
 };
-use super::packet::{self, Batch, Mode, RowOperation, Stripes};
+use super::packet::{self, Batch, Mode, RowOperation, StripeUse};
 use super::prepared::Prepared;
 use super::purge::{self, Doomed};
 use super::row::{Kind, RowKey};
@@ -37,7 +37,7 @@ fn row(key: RowKey, operation: Operation) -> RowOperation {
         key,
         operation,
         create: false,
-        stripes: Stripes::None,
+        stripes: StripeUse::None,
         group: 0,
     }
 }
@@ -82,7 +82,7 @@ fn renew(until: Option<i64>) -> Operation {
     })
 }
 
-fn count(change: Change) -> RowOperation {
+fn count(change: CounterChange) -> RowOperation {
     let operation = Operation::Count(Count {
         token: Token::of_text("change"),
         low: 1,
@@ -119,7 +119,7 @@ fn shared() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
     };
     let created = |row| RowOperation {
         create: true,
-        stripes: Stripes::Try,
+        stripes: StripeUse::Try,
         ..row
     };
     let downgrade = Operation::Downgrade(Downgrade {
@@ -170,18 +170,18 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         window: 0,
         retention: 86_400_000_000,
     };
-    let add = Change::Add {
+    let add = CounterChange::Add {
         step: -1,
         times: 3,
         edge: 0,
     };
     let created = RowOperation {
         create: true,
-        stripes: Stripes::Try,
+        stripes: StripeUse::Try,
         ..lock("job", acquire(None))
     };
     let crowded = RowOperation {
-        stripes: Stripes::Wait,
+        stripes: StripeUse::Wait,
         ..lock("job", acquire(None))
     };
     let finish = match release(None) {
@@ -217,7 +217,7 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         of("prize:2", row(prize(), Operation::Init(windowed))),
         of("prize:3", delete.clone()),
         of("prize:4", count(add)),
-        of("prize:5", count(Change::Set { value: 10 })),
+        of("prize:5", count(CounterChange::Set { value: 10 })),
     ];
     let several = vec![
         lock("job:1", acquire(None)),
@@ -233,7 +233,7 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         lock("account:1", acquire(None)),
         RowOperation {
             create: true,
-            stripes: Stripes::Try,
+            stripes: StripeUse::Try,
             ..lock("account:2", acquire(None))
         },
     ];
@@ -279,14 +279,14 @@ fn batches() -> Vec<(&'static str, Mode, Vec<RowOperation>)> {
         ),
         skip("touch", lock("job", Operation::Touch(Touch))),
         skip("add", count(add)),
-        skip("set", count(Change::Set { value: 10 })),
+        skip("set", count(CounterChange::Set { value: 10 })),
         skip("init", init),
         skip("delete", delete),
         skip(
             "add-once",
             RowOperation {
                 create: true,
-                stripes: Stripes::Try,
+                stripes: StripeUse::Try,
                 ..row(RowKey::once(name("order:7")), Operation::Once(once))
             },
         ),

@@ -30,14 +30,14 @@ const OWN: [Column; 10] = [
 ];
 
 /// Writes the literals of one row, each into its column. What it does not write has no meaning there.
-pub(super) struct Row<'l> {
+pub(super) struct ListRow<'l> {
     columns: &'static [Column],
     text: &'l mut String,
     /// By column, where its literal stands in the text.
     cells: &'l mut [(usize, usize)],
 }
 
-impl Row<'_> {
+impl ListRow<'_> {
     fn cell(self, column: Column, write: impl FnOnce(&mut String)) -> Self {
         let start = self.text.len();
         write(self.text);
@@ -76,14 +76,14 @@ impl List {
     pub(super) fn new<T>(
         columns: &'static [Column],
         rows: &[T],
-        write: impl for<'l> Fn(Row<'l>, &T) -> Row<'l>,
+        write: impl for<'l> Fn(ListRow<'l>, &T) -> ListRow<'l>,
     ) -> Self {
         let mut text = String::with_capacity(rows.len() * columns.len() * 12);
         let mut cells = vec![(0, 0); rows.len() * columns.len()];
         for (row, cells) in rows.iter().zip(cells.chunks_mut(columns.len())) {
             let text = &mut text;
             write(
-                Row {
+                ListRow {
                     columns,
                     text,
                     cells,
@@ -109,13 +109,13 @@ impl List {
     }
 
     /// All rows.
-    pub(super) fn all(&self) -> Part<'_> {
+    pub(super) fn all(&self) -> ListPart<'_> {
         self.part(0..self.cells.len() / self.columns.len())
     }
 
     /// Some of the rows; at least one.
-    pub(super) fn part(&self, rows: impl IntoIterator<Item = usize>) -> Part<'_> {
-        Part {
+    pub(super) fn part(&self, rows: impl IntoIterator<Item = usize>) -> ListPart<'_> {
+        ListPart {
             list: self,
             rows: rows.into_iter().collect(),
         }
@@ -123,7 +123,7 @@ impl List {
 }
 
 /// Some rows of a list.
-pub(super) struct Part<'l> {
+pub(super) struct ListPart<'l> {
     list: &'l List,
     rows: Vec<usize>,
 }
@@ -165,7 +165,7 @@ enum Table {
     Sequence(Vec<(usize, Packed)>),
 }
 
-impl<'l> Part<'l> {
+impl<'l> ListPart<'l> {
     /// There is no table `v`: all of it stands in the query.
     pub(super) fn is_single(&self) -> bool {
         self.rows.len() == 1

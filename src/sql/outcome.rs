@@ -52,7 +52,7 @@ pub(crate) enum Outcome {
 
 /// What to do about one operation of a batch that ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Judgment {
     Final(Outcome),
     /// There is no row: run it again, and create one.
     Missing,
@@ -60,7 +60,7 @@ pub(crate) enum Verdict {
     Busy,
 }
 
-impl Verdict {
+impl Judgment {
     /// Whether what was not carried out may be when it runs again, since nothing in the row speaks against it: the row was locked.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Self::Busy | Self::Final(Outcome::Leased { .. }))

@@ -6,8 +6,8 @@
 //! rows of the batch. What changes rows changes those that are locked by then.
 //!
 //! A row that exists is locked by itself, with `SKIP LOCKED`. A row that is missing is created under the stripe of its name, and only if
-//! the packet has got that stripe. A packet tries to get stripes with `SKIP LOCKED` ([`Stripes::Try`]), so that it waits for nothing;
-//! or it waits for stripes ([`Stripes::Wait`]), of one request or of all, in ascending order and before all others, so that it holds
+//! the packet has got that stripe. A packet tries to get stripes with `SKIP LOCKED` ([`StripeUse::Try`]), so that it waits for nothing;
+//! or it waits for stripes ([`StripeUse::Wait`]), of one request or of all, in ascending order and before all others, so that it holds
 //! nothing meanwhile but its lane's row and lower stripes. With its stripes locked it never waits for a row: one that is held by a
 //! transaction of the application is skipped, and its operation does not happen. So no cycle of waiting can close, and whoever
 //! has locked a row with a packet waits for nobody but the disk.
@@ -80,7 +80,7 @@ impl Mode {
 
 /// How a packet takes the stripes of an operation's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stripes {
+pub(crate) enum StripeUse {
     /// It does not need them.
     None,
     /// If nobody else has them.
@@ -96,7 +96,7 @@ pub(crate) struct RowOperation {
     pub(crate) operation: Operation,
     /// The row may be missing: create it, if its stripe can be had.
     pub(crate) create: bool,
-    pub(crate) stripes: Stripes,
+    pub(crate) stripes: StripeUse,
     /// Those of one number are carried out as a whole or not at all, in [`Mode::Together`].
     pub(crate) group: u32,
 }
@@ -312,12 +312,12 @@ impl Script<'_> {
 
     /// Locks the stripes of a batch: first those that it waits for, then those of the others that are free.
     fn lock_stripes(&mut self, rows: &[RowOperation]) {
-        let stripes = |how: Stripes| {
+        let stripes = |how: StripeUse| {
             let rows = rows.iter().filter(move |row| row.stripes == how);
             rows.flat_map(RowOperation::keys).map(RowKey::stripe)
         };
-        let waited: StripeSet = stripes(Stripes::Wait).collect();
-        let tried: StripeSet = stripes(Stripes::Try).collect();
+        let waited: StripeSet = stripes(StripeUse::Wait).collect();
+        let tried: StripeSet = stripes(StripeUse::Try).collect();
         let tried = tried.without(waited);
         debug_assert!(tried.is_behind(waited), "stripes are locked in one order");
         self.lock_stripes_of(waited);

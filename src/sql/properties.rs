@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::dialect::Dialect;
 use super::literal;
 use super::operation::{
-    Acquire, Change, Count, Delete, ForceRelease, Init, Once, Operation, Release, Renew, Touch,
-    Want,
+    Acquire, Count, CounterChange, Delete, ForceRelease, Init, Once, Operation, Release, Renew,
+    Touch, Want,
 };
-use super::packet::{Batch, Mode, RowOperation, Stripes, read, write};
+use super::packet::{Batch, Mode, RowOperation, StripeUse, read, write};
 use super::prepared::Prepared;
 use super::row::RowKey;
 use super::script::Proof;
@@ -86,7 +86,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                     token: Token::random(),
                     low,
                     high,
-                    change: Change::Add { step, times, edge },
+                    change: CounterChange::Add { step, times, edge },
                     window,
                     restart,
                 })
@@ -115,7 +115,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 fn row() -> impl Strategy<Value = RowOperation> {
-    let stripes = prop::sample::select(vec![Stripes::None, Stripes::Try, Stripes::Wait]);
+    let stripes = prop::sample::select(vec![StripeUse::None, StripeUse::Try, StripeUse::Wait]);
     (name(), operation(), any::<bool>(), stripes).prop_map(|(name, operation, create, stripes)| {
         let key = match &operation {
             Operation::Count(_) | Operation::Init(_) | Operation::Delete(_) => {
@@ -127,7 +127,7 @@ fn row() -> impl Strategy<Value = RowOperation> {
         RowOperation {
             key,
             operation,
-            create: create && stripes != Stripes::None,
+            create: create && stripes != StripeUse::None,
             stripes,
             group: 0,
         }
@@ -169,10 +169,10 @@ proptest! {
         full: bool,
     ) {
         let mut rows = rows;
-        if rows.iter().any(|row| row.stripes == Stripes::Wait) {
+        if rows.iter().any(|row| row.stripes == StripeUse::Wait) {
             // What is tried comes behind what is waited for: here, nothing is.
-            for row in rows.iter_mut().filter(|row| row.stripes == Stripes::Try) {
-                row.stripes = Stripes::Wait;
+            for row in rows.iter_mut().filter(|row| row.stripes == StripeUse::Try) {
+                row.stripes = StripeUse::Wait;
             }
         }
         let dialect = if mariadb { Dialect::MariaDb { sequences } } else { Dialect::MySql };
@@ -221,7 +221,7 @@ proptest! {
         prop_assert!(first.sql.len() <= weight + 16_384, "{} bytes where {} were expected", first.sql.len(), weight);
         // Where rows are waited for, nothing else is.
         let stripes = first.sql.contains("kind=0");
-        prop_assert_eq!(stripes, !wait && rows.iter().any(|row| row.stripes != Stripes::None));
+        prop_assert_eq!(stripes, !wait && rows.iter().any(|row| row.stripes != StripeUse::None));
         let text = read(&rows, dialect);
         prop_assert_eq!(self::statements(&text).len(), 1);
     }

@@ -39,7 +39,7 @@ impl Lane {
         let rows: Vec<_> = self.batch.iter().map(|group| group.row(false)).collect();
         let Some(reply) = self.link.read(&rows).await else {
             let batch = std::mem::take(&mut self.batch);
-            self.shared.put(batch, Some(self.waits));
+            self.shared.put(batch, Some(self.kind));
             return;
         };
         while let Some(group) = self.batch.pop() {
@@ -50,7 +50,7 @@ impl Lane {
             if self.link.has_stripe(&group.key).await {
                 // It was there, and a purge has taken it since.
                 group.go(Stage::Create);
-                self.shared.put([group], Some(self.waits));
+                self.shared.put([group], Some(self.kind));
             } else {
                 group.fail(&Error::NotMigrated {
                     source: sqlx::Error::RowNotFound.into(),
@@ -84,15 +84,15 @@ impl Lane {
             Next::Go(_) if group.course.guessed => {
                 // It was its first attempt.
                 group.course.guessed = false;
-                self.shared.put([group], Some(self.waits));
+                self.shared.put([group], Some(self.kind));
             }
             Next::Go(stage) => {
                 group.go(stage);
-                self.shared.put([group], Some(self.waits));
+                self.shared.put([group], Some(self.kind));
             }
             Next::Retry => {
                 group.course.tries += 1;
-                self.shared.put([group], Some(self.waits));
+                self.shared.put([group], Some(self.kind));
             }
             Next::Look | Next::FindStripe => return Some(group),
         }

@@ -1,13 +1,13 @@
 use super::*;
-use crate::engine::manner::Wait;
+use crate::engine::manner::PacketWait;
 use crate::engine::request::Request;
-use crate::engine::stage::Waits;
+use crate::engine::stage::LaneKind;
 use crate::name::Name;
 
 const LIMITS: Limits = Limits {
     rows: 1_000,
     bytes: 1 << 20,
-    wait: Wait::Nothing,
+    wait: PacketWait::Nothing,
 };
 
 struct Lanes {
@@ -19,10 +19,10 @@ struct Lanes {
 
 impl Lanes {
     fn new() -> Self {
-        let queue = |_| Arc::new(LaneQueue::new(Waits::Never, Arc::default()));
+        let queue = |_| Arc::new(LaneQueue::new(LaneKind::NeverWaits, Arc::default()));
         let queues: Vec<_> = (0..2).map(queue).collect();
-        let floor = Floor::new(2);
-        let lane = |own| Serving::one_of(&floor, &queues, own);
+        let states = QueueStates::new(2);
+        let lane = |own| Serving::one_of(&states, &queues, own);
         Self {
             lanes: (0..2).map(lane).collect(),
             queues,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::name::Name;
 use crate::sql::operation::{
-    Acquire, Change, Count, Delete, ForceRelease, Init, Once, Release, Renew, Touch, Want,
+    Acquire, Count, CounterChange, Delete, ForceRelease, Init, Once, Release, Renew, Touch, Want,
 };
 use crate::sql::reply::{ACTIVE, FREE, KEPT};
 use crate::sql::row::RowKey;
@@ -61,7 +61,7 @@ fn count() -> Operation {
         token: Token::random(),
         low: 0,
         high: 9,
-        change: Change::Set { value: 0 },
+        change: CounterChange::Set { value: 0 },
         window: 0,
         restart: false,
     })

@@ -1,7 +1,7 @@
 //! How far a request for several rows has come: decisions only.
 
 use crate::sql::operation::Operation;
-use crate::sql::packet::{RowOperation, Stripes};
+use crate::sql::packet::{RowOperation, StripeUse};
 use crate::sql::row::RowKey;
 
 /// So often a packet may pass over rows that are there and free before the request is refused: somebody is at them.
@@ -11,7 +11,7 @@ pub(super) const TRIES_TO_CREATE: u8 = 3;
 
 /// How far a request has come.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Course {
+pub(super) struct TogetherCourse {
     /// The positions of rows that are created, since they were missing.
     pub(super) missing: Vec<usize>,
     /// Nobody has looked yet whether they are missing, or locked.
@@ -22,7 +22,7 @@ pub(super) struct Course {
     pub(super) not_created: u8,
 }
 
-impl Course {
+impl TogetherCourse {
     /// Takes in that a packet did not have these rows, and that nobody has looked. Whether the next one goes at once.
     pub(super) fn guess(&mut self, not_had: Vec<usize>) -> bool {
         self.guessed = !not_had.is_empty();
@@ -47,15 +47,15 @@ impl Course {
     }
 
     /// How the next packet takes the stripe of a row.
-    pub(super) fn stripes(&self, position: usize, every_stripe: bool) -> Stripes {
+    pub(super) fn stripes(&self, position: usize, every_stripe: bool) -> StripeUse {
         if every_stripe {
-            Stripes::Wait
+            StripeUse::Wait
         } else if !self.missing.contains(&position) {
-            Stripes::None
+            StripeUse::None
         } else if self.not_created < TRIES_TO_CREATE {
-            Stripes::Try
+            StripeUse::Try
         } else {
-            Stripes::Wait
+            StripeUse::Wait
         }
     }
 

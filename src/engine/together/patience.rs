@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Between a request that may wait for a row, and those who wait for its answer.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct RowPatience {
     /// Its packet waits for a row.
     queues: AtomicBool,
     /// Somebody wants the answer now.
     hurries: AtomicBool,
 }
 
-impl Patience {
+impl RowPatience {
     /// Its packet waits for a row from here on; false if somebody wants the answer now. Either this sees him, or he sees that it waits.
     pub(crate) fn begin_to_queue(&self) -> bool {
         self.queues.store(true, Ordering::SeqCst);

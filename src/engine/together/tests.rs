@@ -4,7 +4,7 @@ use super::course::{TRIES, TRIES_TO_CREATE};
 use super::*;
 use crate::name::Name;
 use crate::sql::operation::{Acquire, Close, Open, Share};
-use crate::sql::packet::Stripes;
+use crate::sql::packet::StripeUse;
 use crate::sql::reply::{ACTIVE, FREE, KEPT, SHARED};
 use crate::sql::wish::GivesWay;
 use crate::token::Token;
@@ -124,27 +124,27 @@ fn who_has_not_waited_lets_those_go_first_who_have() {
 #[test]
 fn what_is_missing_is_created_by_the_next_packet() {
     let rows = rows(3, GivesWay::TO_ALL);
-    let mut course = Course::default();
-    let none = |row: &RowOperation| !row.create && row.stripes == Stripes::None;
+    let mut course = TogetherCourse::default();
+    let none = |row: &RowOperation| !row.create && row.stripes == StripeUse::None;
     assert!(course.rows(&rows, false).iter().all(none));
     assert!(course.guess(vec![1]));
     let created = course.rows(&rows, false);
     assert!(none(&created[0]) && none(&created[2]));
-    assert!(created[1].create && created[1].stripes == Stripes::Try);
+    assert!(created[1].create && created[1].stripes == StripeUse::Try);
     // Others have its stripe again and again: it stands in line there.
     for _ in 0..TRIES_TO_CREATE {
         assert!(course.again(vec![1]));
     }
     let waits = course.rows(&rows, false);
     assert!(none(&waits[0]) && none(&waits[2]));
-    assert!(waits[1].create && waits[1].stripes == Stripes::Wait);
+    assert!(waits[1].create && waits[1].stripes == StripeUse::Wait);
     // However long that takes.
     assert!((0..1_000).all(|_| course.again(vec![1])));
 }
 
 #[test]
 fn who_passes_over_what_is_free_gives_up_in_the_end() {
-    let mut course = Course::default();
+    let mut course = TogetherCourse::default();
     assert!(!course.guess(vec![]), "all rows were had");
     assert!((1..TRIES).all(|_| course.again(vec![])));
     assert!(!course.again(vec![]));
@@ -153,8 +153,8 @@ fn who_passes_over_what_is_free_gives_up_in_the_end() {
 #[test]
 fn each_takes_its_stripe_where_that_is_asked_for() {
     let rows = rows(2, GivesWay::TO_ALL);
-    let all = Course::default().rows(&rows, true);
-    assert!(all.iter().all(|row| row.stripes == Stripes::Wait));
+    let all = TogetherCourse::default().rows(&rows, true);
+    assert!(all.iter().all(|row| row.stripes == StripeUse::Wait));
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_door_that_is_held_shared_no_more_was_closed() {
 
 #[test]
 fn who_was_passed_over_may_queue_and_who_creates_may_not() {
-    let mut course = Course::default();
+    let mut course = TogetherCourse::default();
     assert!(!course.was_passed_over());
     course.guess(vec![0]);
     assert!(

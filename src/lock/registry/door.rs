@@ -15,7 +15,7 @@ use super::place::Question;
 use super::turn::Turn;
 use crate::clock::{Moment, micros};
 use crate::engine::outcome::Outcome;
-use crate::engine::request::{Reply, Request};
+use crate::engine::request::{ReplyTo, Request};
 use crate::engine::together::{Taken, Together};
 use crate::error::Error;
 use crate::lock::terms::Terms;
@@ -188,7 +188,7 @@ impl Locks {
             RowKey::lock(name.clone()),
             Request::Operation(Operation::Drain(drain)),
             Moment::now().after(self.engine.request_limit().min(DRAIN)),
-            Reply::client(drop),
+            ReplyTo::client(drop),
         );
     }
 

@@ -12,7 +12,7 @@ use super::place::{Action, Place, TurnOver};
 use super::{Locks, keeper};
 use crate::clock::{Moment, from_micros};
 use crate::engine::outcome::{Answer, Outcome};
-use crate::engine::request::{Reply, Request};
+use crate::engine::request::{ReplyTo, Request};
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
@@ -169,7 +169,7 @@ impl Locks {
             .after(self.engine.request_limit());
         let (locks, ended) = (Arc::clone(self), Arc::clone(lease));
         let held = Moment::now().since(lease.granted);
-        let reply = Reply::client(move |result| {
+        let reply = ReplyTo::client(move |result| {
             if !queues && matches!(&result, Ok(answer) if answer.outcome == Outcome::Busy) {
                 locks.release_is_busy(&ended, end, told);
                 return;
@@ -309,7 +309,7 @@ impl Locks {
         };
         // What idles is nobody's, whatever is kept.
         let idle: Vec<Arc<Lease>> = places.filter_map(Place::close).collect();
-        self.semaphores().close();
+        self.all_permits().close();
         self.readers().close();
         self.keep_at_close.store(!release, Ordering::Release);
         for lease in idle {

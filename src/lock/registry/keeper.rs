@@ -11,7 +11,7 @@ use super::Locks;
 use super::lease::{Lease, Way};
 use crate::clock::Moment;
 use crate::engine::outcome::{Answer, Outcome};
-use crate::engine::request::{Reply, Request};
+use crate::engine::request::{ReplyTo, Request};
 use crate::engine::supervise::survives;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
@@ -217,7 +217,7 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
     });
     let expires = lease.trusted_until();
     let (locks_again, kept) = (Arc::clone(locks), Arc::clone(lease));
-    let reply = Reply::client(move |result| {
+    let reply = ReplyTo::client(move |result| {
         kept.end_renewal(way);
         // Another one may have succeeded meanwhile.
         if result.is_ok() || kept.trusted_until() <= expires {

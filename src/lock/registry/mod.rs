@@ -33,7 +33,7 @@ use self::lease::Lease;
 use self::linger::Lingering;
 use self::place::{Action, Asking, Place, Question, Waiter};
 use self::places::Places;
-use self::semaphore::Semaphores;
+use self::semaphore::AllPermits;
 use self::shared::AllReaders;
 pub(crate) use self::ticket::Entered;
 use self::ticket::{Entering, Line, Ticket};
@@ -41,7 +41,7 @@ use super::terms::{Terms, Wait};
 use crate::clock::{Moment, micros};
 use crate::engine::Engine;
 use crate::engine::outcome::{Answer, Outcome};
-use crate::engine::request::{Reply, Request};
+use crate::engine::request::{ReplyTo, Request};
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::name::Name;
@@ -72,7 +72,7 @@ pub(crate) struct Locks {
     /// What our tokens begin with.
     client: u32,
     places: Mutex<Places>,
-    semaphores: Mutex<Semaphores>,
+    all_permits: Mutex<AllPermits>,
     readers: Mutex<AllReaders>,
     pub(crate) keeper: Keeper,
     lingering: Lingering,
@@ -96,7 +96,7 @@ impl Locks {
             client,
             lingering: Lingering::new(client),
             places: Mutex::default(),
-            semaphores: Mutex::default(),
+            all_permits: Mutex::default(),
             readers: Mutex::default(),
             keeper: Keeper::default(),
             watch: Arc::default(),
@@ -279,7 +279,7 @@ impl Locks {
             limit = limit.min(until);
         }
         let (locks, place) = (Arc::clone(self), name.clone());
-        let reply = Reply::client(move |result| {
+        let reply = ReplyTo::client(move |result| {
             // Its time was the first waiter's: the others go on.
             let result = match result {
                 Err(_) if shortened && limit.has_passed() => Ok(None),
@@ -406,10 +406,10 @@ impl Locks {
         };
         // If it fails, the wait is longer, and no less safe.
         let told = match ring {
-            None => Reply::client(drop),
+            None => ReplyTo::client(drop),
             Some(client) => {
                 let (locks, name) = (Arc::clone(self), name.clone());
-                Reply::client(move |wished| {
+                ReplyTo::client(move |wished| {
                     if wished.is_ok() {
                         locks.ring(client, &name);
                     }

@@ -14,7 +14,7 @@ use super::ticket::{Line, Ticket};
 use super::{Entered, Locks};
 use crate::clock::{Moment, micros};
 use crate::engine::outcome::{Answer, Outcome};
-use crate::engine::request::{Reply, Request};
+use crate::engine::request::{ReplyTo, Request};
 use crate::error::Error;
 use crate::lock::terms::{Terms, Wait};
 use crate::name::Name;
@@ -27,7 +27,7 @@ use crate::token::Token;
 
 /// A semaphore, by its name and the rows of its slots. Two that differ in their number are two here: what they share is in the table.
 #[derive(Debug)]
-pub(crate) struct Semaphore {
+pub(crate) struct SlotRows {
     pub(crate) name: Name,
     pub(crate) slots: Vec<RowKey>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Semaphore {
 /// A slot of a semaphore.
 #[derive(Clone)]
 pub(crate) struct Seat {
-    pub(crate) semaphore: Arc<Semaphore>,
+    pub(crate) semaphore: Arc<SlotRows>,
     pub(crate) slot: usize,
 }
 
@@ -47,24 +47,24 @@ impl Seat {
 
 /// All semaphores that this client has to do with.
 #[derive(Default)]
-pub(super) struct Semaphores {
-    map: HashMap<Key, (Arc<Semaphore>, Permits)>,
+pub(super) struct AllPermits {
+    map: HashMap<Key, (Arc<SlotRows>, Permits)>,
     closed: bool,
 }
 
 /// Name, and number of slots.
 type Key = (Name, usize);
 
-impl Semaphore {
+impl SlotRows {
     fn key(&self) -> Key {
         (self.name.clone(), self.slots.len())
     }
 }
 
-impl Semaphores {
+impl AllPermits {
     fn change<T>(
         &mut self,
-        semaphore: &Semaphore,
+        semaphore: &SlotRows,
         change: impl FnOnce(&mut Permits) -> T,
     ) -> Option<T> {
         let key = semaphore.key();
@@ -77,7 +77,7 @@ impl Semaphores {
     }
 
     /// Begins the looks that are due; and when the next one is.
-    fn due(&mut self, now: Moment) -> (Vec<(Arc<Semaphore>, Look)>, Option<Moment>) {
+    fn due(&mut self, now: Moment) -> (Vec<(Arc<SlotRows>, Look)>, Option<Moment>) {
         let mut due = Vec::new();
         let mut next: Option<Moment> = None;
         for (semaphore, permits) in self.map.values_mut() {
@@ -107,9 +107,9 @@ impl Semaphores {
 }
 
 impl Locks {
-    pub(super) fn semaphores(&self) -> MutexGuard<'_, Semaphores> {
+    pub(super) fn all_permits(&self) -> MutexGuard<'_, AllPermits> {
         // None is left half changed: decisions do not panic.
-        self.semaphores
+        self.all_permits
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,15 +117,15 @@ impl Locks {
     /// Asks for a permit, or waits for one behind others. What it gives says how the wait ends.
     pub(crate) fn enter_semaphore(
         self: &Arc<Self>,
-        semaphore: &Arc<Semaphore>,
+        semaphore: &Arc<SlotRows>,
         terms: Terms,
         wait: Wait,
         now: Moment,
     ) -> Result<Entered<'_>, Error> {
         let (reply, receiver) = oneshot::channel();
         let mut actions = Vec::new();
-        let mut semaphores = self.semaphores();
-        if semaphores.closed {
+        let mut all_permits = self.all_permits();
+        if all_permits.closed {
             return Err(Error::Closed);
         }
         // Under the lock, so that whoever comes later has the higher number.
@@ -138,13 +138,13 @@ impl Locks {
             until: None,
             reply,
         };
-        let entry = semaphores.map.entry(semaphore.key()).or_insert_with(|| {
+        let entry = all_permits.map.entry(semaphore.key()).or_insert_with(|| {
             let permits = Permits::new(semaphore.slots.len(), rand::random(), now);
             (Arc::clone(semaphore), permits)
         });
         entry.1.enter(waiter, now, &mut actions);
         let semaphore = Arc::clone(&entry.0);
-        drop(semaphores);
+        drop(all_permits);
         self.carry_out_permits(&semaphore, actions);
         Ok(Entered::Waits(Ticket {
             locks: self,
@@ -159,12 +159,12 @@ impl Locks {
     /// Changes a semaphore, if there is one, and carries out what follows from that.
     pub(super) fn change_permits<T>(
         self: &Arc<Self>,
-        semaphore: &Arc<Semaphore>,
+        semaphore: &Arc<SlotRows>,
         change: impl FnOnce(&mut Permits, &mut Vec<Action>) -> T,
     ) -> Option<T> {
         let mut actions = Vec::new();
         let result = self
-            .semaphores()
+            .all_permits()
             .change(semaphore, |permits| change(permits, &mut actions))?;
         self.carry_out_permits(semaphore, actions);
         Some(result)
@@ -184,7 +184,7 @@ impl Locks {
         }
     }
 
-    fn carry_out_permits(self: &Arc<Self>, semaphore: &Arc<Semaphore>, actions: Vec<Action>) {
+    fn carry_out_permits(self: &Arc<Self>, semaphore: &Arc<SlotRows>, actions: Vec<Action>) {
         for action in actions {
             match action {
                 Action::Ask(question) => self.ask_for_permit(semaphore, question),
@@ -198,7 +198,7 @@ impl Locks {
     }
 
     /// Sends an acquire of a slot; its answer comes back to the semaphore.
-    fn ask_for_permit(self: &Arc<Self>, semaphore: &Arc<Semaphore>, question: Question) {
+    fn ask_for_permit(self: &Arc<Self>, semaphore: &Arc<SlotRows>, question: Question) {
         let terms = &question.terms;
         let token = Token::of_client(self.client);
         let operation = Operation::Acquire(Acquire {
@@ -218,7 +218,7 @@ impl Locks {
         };
         let (locks, row) = (Arc::clone(self), seat.row());
         let reply =
-            Reply::client(move |result| locks.asked_for_permit(seat, token, question, result));
+            ReplyTo::client(move |result| locks.asked_for_permit(seat, token, question, result));
         let expires = Moment::now().after(self.engine.request_limit());
         self.engine
             .submit(row, Request::Operation(operation), expires, reply);
@@ -271,7 +271,7 @@ impl Locks {
     }
 
     /// Says in the row of a slot that this process waits for so long.
-    fn want_permit(self: &Arc<Self>, semaphore: &Semaphore, slot: usize, wait: Duration) {
+    fn want_permit(self: &Arc<Self>, semaphore: &SlotRows, slot: usize, wait: Duration) {
         if !wait.is_zero() {
             telemetry::wished(&semaphore.name);
         }
@@ -281,7 +281,7 @@ impl Locks {
             semaphore.slots[slot].clone(),
             Request::Operation(Operation::Want(Want { wait: micros(wait) })),
             Moment::now().after(most),
-            Reply::client(drop),
+            ReplyTo::client(drop),
         );
     }
 
@@ -294,7 +294,7 @@ impl Locks {
     ) -> Option<TurnOver> {
         let Seat { semaphore, slot } = lease.seat.as_ref()?;
         let mut actions = Vec::new();
-        let over = self.semaphores().change(semaphore, |permits| {
+        let over = self.all_permits().change(semaphore, |permits| {
             permits.end_turn(*slot, lease, now, &mut actions)
         })?;
         actions.retain(|action| {
@@ -314,7 +314,7 @@ impl Locks {
     /// What looks saw; or that they failed.
     fn looked_at_permits(
         self: &Arc<Self>,
-        looks: &[(Arc<Semaphore>, Look)],
+        looks: &[(Arc<SlotRows>, Look)],
         seen: Result<Vec<Option<RowState>>, Error>,
     ) {
         let now = Moment::now();
@@ -340,13 +340,13 @@ impl Locks {
 /// Looks at the slots that somebody waits for, one query for all that are due, until the client is closed or gone.
 pub(super) async fn run(locks: Weak<Locks>, changed: Arc<Notify>, stopped: CancellationToken) {
     if let Some(locks) = locks.upgrade() {
-        locks.semaphores().look_again(Moment::now());
+        locks.all_permits().look_again(Moment::now());
     }
     loop {
         let Some(strong) = locks.upgrade() else {
             return;
         };
-        let (due, next) = strong.semaphores().due(Moment::now());
+        let (due, next) = strong.all_permits().due(Moment::now());
         if due.is_empty() {
             // Only a weak reference is held while it sleeps.
             drop(strong);

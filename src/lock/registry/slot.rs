@@ -11,7 +11,7 @@ use super::lease::Lease;
 use super::turn::Turn;
 use crate::clock::{Moment, micros};
 use crate::engine::outcome::{Answer, Outcome};
-use crate::engine::request::{Reply, Request};
+use crate::engine::request::{ReplyTo, Request};
 use crate::error::Error;
 use crate::lock::terms::Terms;
 use crate::mutant::{self, Mutant};
@@ -52,7 +52,7 @@ impl Locks {
         });
         let (told, receiver) = oneshot::channel();
         let (locks, key) = (Arc::clone(self), slot.clone());
-        let reply = Reply::client(move |result| {
+        let reply = ReplyTo::client(move |result| {
             let claim = result.map(|answer| locks.claimed(key, token, terms, &answer));
             // Whoever asked may have gone away: then the turn is dropped here, which releases.
             drop(told.send(claim));

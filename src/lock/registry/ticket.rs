@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::place::Leaving;
-use super::semaphore::Semaphore;
+use super::semaphore::SlotRows;
 use super::turn::Turn;
 use super::{InVain, Locks};
 use crate::clock::Moment;
@@ -39,7 +39,7 @@ pub(crate) enum Entered<'l> {
 pub(crate) enum Line<'l> {
     /// For a lock.
     Place(&'l Name),
-    Semaphore(Arc<Semaphore>),
+    Semaphore(Arc<SlotRows>),
     /// For a shared hold of a lock.
     Shared(&'l Name),
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Assignments, level, until};
 use crate::mutant::{self, Mutant};
 use crate::sql::column::Column;
-use crate::sql::list::Row;
-use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::list::ListRow;
+use crate::sql::outcome::{Judgment, Outcome};
 use crate::sql::reply::{ACTIVE, IDLES, RowState};
 use crate::sql::row::FREE;
 use crate::sql::wish::{GivesWay, unwanted};
@@ -42,7 +42,7 @@ impl Acquire {
         self.level.unwrap_or(if self.idles { IDLES } else { 0 })
     }
 
-    pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>, not_after: i64) -> ListRow<'l> {
         row.number(Column::NotAfter, not_after)
             .number(Column::GivesWay, self.gives_way.seconds())
             .number(Column::Ttl, self.ttl)
@@ -123,19 +123,19 @@ impl Acquire {
         values
     }
 
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         let ours = row.mine && row.status == ACTIVE;
         if ours && self.level.is_none() {
-            Verdict::Final(Outcome::Granted {
+            Judgment::Final(Outcome::Granted {
                 fence: row.fence,
                 remaining: row.remaining,
                 until: row.deadline(),
                 wanted: row.wanted,
             })
         } else if row.is_free() || ours {
-            Verdict::Busy
+            Judgment::Busy
         } else {
-            Verdict::Final(Outcome::Held(*row))
+            Judgment::Final(Outcome::Held(*row))
         }
     }
 

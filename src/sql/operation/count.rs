@@ -4,15 +4,15 @@ use super::{Assignments, until};
 use crate::mutant::{self, Mutant};
 use crate::sql::FOREVER;
 use crate::sql::column::Column;
-use crate::sql::list::Row;
-use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::list::ListRow;
+use crate::sql::outcome::{Judgment, Outcome};
 use crate::sql::reply::RowState;
 use crate::sql::row::{BEGINS, VALUE};
 use crate::token::Token;
 
 /// What happens to a counter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum CounterChange {
     /// Adds `step` as often as the result stays on this side of `edge`, at most `times` times.
     Add { step: i64, times: u32, edge: i64 },
     /// Replaces the value.
@@ -25,7 +25,7 @@ pub(crate) struct Count {
     pub(crate) token: Token,
     pub(crate) low: i64,
     pub(crate) high: i64,
-    pub(crate) change: Change,
+    pub(crate) change: CounterChange,
     /// The length of the window in microseconds, 0 for none.
     pub(crate) window: i64,
     /// Begins a new window.
@@ -33,10 +33,10 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>) -> ListRow<'l> {
         let (keeps, step, times, edge) = match self.change {
-            Change::Add { step, times, edge } => (1_u8, step, times, edge),
-            Change::Set { value } => (0, value, 1, 0),
+            CounterChange::Add { step, times, edge } => (1_u8, step, times, edge),
+            CounterChange::Set { value } => (0, value, 1, 0),
         };
         row.number(Column::Low, self.low)
             .number(Column::High, self.high)
@@ -73,16 +73,16 @@ impl Count {
         ]
     }
 
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         if row.mine {
-            Verdict::Final(Outcome::Counted {
+            Judgment::Final(Outcome::Counted {
                 previous: row.previous,
                 value: row.count,
             })
         } else if (self.low..=self.high).contains(&row.value()) {
-            Verdict::Busy
+            Judgment::Busy
         } else {
-            Verdict::Final(Outcome::OutOfBounds { value: row.value() })
+            Judgment::Final(Outcome::OutOfBounds { value: row.value() })
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::Assignments;
 use crate::sql::NEVER;
-use crate::sql::list::Row;
-use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::list::ListRow;
+use crate::sql::outcome::{Judgment, Outcome};
 use crate::sql::reply::RowState;
 use crate::sql::row::{UNSET, VALUE};
 use crate::token::Token;
@@ -16,7 +16,7 @@ pub(crate) struct Delete {
 
 impl Delete {
     /// It carries nothing but its token.
-    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>) -> ListRow<'l> {
         row
     }
 
@@ -35,13 +35,13 @@ impl Delete {
         ]
     }
 
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         if row.mine {
-            Verdict::Final(deleted(row.previous))
+            Judgment::Final(deleted(row.previous))
         } else if row.is_unset() {
-            Verdict::Final(Outcome::NotSet)
+            Judgment::Final(Outcome::NotSet)
         } else {
-            Verdict::Busy
+            Judgment::Busy
         }
     }
 

@@ -3,8 +3,8 @@
 use super::{Assignments, released};
 use crate::sql::NOW;
 use crate::sql::column::Column;
-use crate::sql::list::Row;
-use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::list::ListRow;
+use crate::sql::outcome::{Judgment, Outcome};
 use crate::sql::reply::RowState;
 use crate::token::Token;
 
@@ -16,7 +16,7 @@ pub(crate) struct ForceRelease {
 }
 
 impl ForceRelease {
-    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>) -> ListRow<'l> {
         row.number(Column::Fence, self.fence)
     }
 
@@ -34,13 +34,13 @@ impl ForceRelease {
         ]
     }
 
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         if row.mine {
-            Verdict::Final(released(row))
+            Judgment::Final(released(row))
         } else if !row.is_free() && row.fence == self.fence {
-            Verdict::Busy
+            Judgment::Busy
         } else {
-            Verdict::Final(Outcome::NotHeld)
+            Judgment::Final(Outcome::NotHeld)
         }
     }
 }

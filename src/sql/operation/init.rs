@@ -3,8 +3,8 @@
 use super::{Assignments, until};
 use crate::sql::FOREVER;
 use crate::sql::column::Column;
-use crate::sql::list::Row;
-use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::list::ListRow;
+use crate::sql::outcome::{Judgment, Outcome};
 use crate::sql::reply::RowState;
 use crate::sql::row::UNSET;
 use crate::token::Token;
@@ -19,7 +19,7 @@ pub(crate) struct Init {
 }
 
 impl Init {
-    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>) -> ListRow<'l> {
         row.number(Column::Step, self.value)
             .number(Column::Window, self.window)
     }
@@ -41,13 +41,13 @@ impl Init {
         ]
     }
 
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         if row.mine {
-            Verdict::Final(self.carried_out())
+            Judgment::Final(self.carried_out())
         } else if row.is_unset() {
-            Verdict::Busy
+            Judgment::Busy
         } else {
-            Verdict::Final(Outcome::OutOfBounds { value: row.value() })
+            Judgment::Final(Outcome::OutOfBounds { value: row.value() })
         }
     }
 

@@ -39,7 +39,7 @@ fn count(low: i64, high: i64) -> Operation {
         token: Token::random(),
         low,
         high,
-        change: Change::Set { value: 0 },
+        change: CounterChange::Set { value: 0 },
         window: 0,
         restart: false,
     })
@@ -54,14 +54,14 @@ fn an_acquire_is_told_by_its_token() {
         until: 1_000,
         wanted: 0,
     };
-    assert_eq!(acquire(false).judge(Some(&mine)), Verdict::Final(granted));
+    assert_eq!(acquire(false).judge(Some(&mine)), Judgment::Final(granted));
     // Its own batch tells of a level, and nothing else.
-    assert_eq!(acquire(true).judge(Some(&mine)), Verdict::Busy);
+    assert_eq!(acquire(true).judge(Some(&mine)), Judgment::Busy);
     assert_eq!(
         acquire(false).judge(Some(&HELD)),
-        Verdict::Final(Outcome::Held(HELD))
+        Judgment::Final(Outcome::Held(HELD))
     );
-    assert_eq!(acquire(false).judge(None), Verdict::Missing);
+    assert_eq!(acquire(false).judge(None), Judgment::Missing);
 }
 
 #[test]
@@ -79,9 +79,9 @@ fn an_acquire_that_nothing_speaks_against_was_skipped() {
         previous: 8,
         ..HELD
     };
-    assert_eq!(acquire(false).judge(Some(&expired)), Verdict::Busy);
-    assert_eq!(acquire(false).judge(Some(&free)), Verdict::Busy);
-    assert_eq!(acquire(true).judge(Some(&other_level)), Verdict::Busy);
+    assert_eq!(acquire(false).judge(Some(&expired)), Judgment::Busy);
+    assert_eq!(acquire(false).judge(Some(&free)), Judgment::Busy);
+    assert_eq!(acquire(true).judge(Some(&other_level)), Judgment::Busy);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_minimum_hold_refuses() {
     };
     assert_eq!(
         acquire(false).judge(Some(&kept)),
-        Verdict::Final(Outcome::Held(kept))
+        Judgment::Final(Outcome::Held(kept))
     );
 }
 
@@ -114,15 +114,18 @@ fn a_release_is_told_by_what_it_left() {
         fence: 98,
         ..HELD
     };
-    assert_eq!(release.judge(Some(&free)), Verdict::Final(released(&free)));
+    assert_eq!(release.judge(Some(&free)), Judgment::Final(released(&free)));
     let skipped = RowState {
         mine: true,
         previous: 1,
         ..HELD
     };
-    assert_eq!(release.judge(Some(&skipped)), Verdict::Busy);
-    assert_eq!(release.judge(Some(&HELD)), Verdict::Final(Outcome::NotHeld));
-    assert_eq!(release.judge(None), Verdict::Final(Outcome::NotHeld));
+    assert_eq!(release.judge(Some(&skipped)), Judgment::Busy);
+    assert_eq!(
+        release.judge(Some(&HELD)),
+        Judgment::Final(Outcome::NotHeld)
+    );
+    assert_eq!(release.judge(None), Judgment::Final(Outcome::NotHeld));
 }
 
 #[test]
@@ -136,7 +139,7 @@ fn a_renewal_trusts_what_stands_in_the_row() {
     let mine = RowState { mine: true, ..HELD };
     assert_eq!(
         renew.judge(Some(&mine)),
-        Verdict::Final(Outcome::Leased {
+        Judgment::Final(Outcome::Leased {
             remaining: 1_000,
             until: 1_000,
             wanted: 0,
@@ -156,17 +159,17 @@ fn a_renewal_trusts_what_stands_in_the_row() {
             ..HELD
         },
     ] {
-        assert_eq!(renew.judge(Some(&lost)), Verdict::Final(Outcome::NotHeld));
+        assert_eq!(renew.judge(Some(&lost)), Judgment::Final(Outcome::NotHeld));
     }
 }
 
 #[test]
 fn a_counter_within_its_bounds_was_skipped() {
     let row = RowState { count: 5, ..HELD };
-    assert_eq!(count(0, 10).judge(Some(&row)), Verdict::Busy);
+    assert_eq!(count(0, 10).judge(Some(&row)), Judgment::Busy);
     assert_eq!(
         count(6, 10).judge(Some(&row)),
-        Verdict::Final(Outcome::OutOfBounds { value: 5 })
+        Judgment::Final(Outcome::OutOfBounds { value: 5 })
     );
     let ended = RowState {
         remaining: -1,
@@ -174,12 +177,12 @@ fn a_counter_within_its_bounds_was_skipped() {
     };
     assert_eq!(
         count(6, 10).judge(Some(&ended)),
-        Verdict::Final(Outcome::OutOfBounds { value: 0 })
+        Judgment::Final(Outcome::OutOfBounds { value: 0 })
     );
     let mine = RowState { mine: true, ..row };
     assert_eq!(
         count(6, 10).judge(Some(&mine)),
-        Verdict::Final(Outcome::Counted {
+        Judgment::Final(Outcome::Counted {
             previous: 7,
             value: 5
         })
@@ -207,14 +210,14 @@ fn a_counter_that_was_never_set_is_told_from_one_at_0() {
     };
     let delete =
         |row: Option<RowState>| Operation::Delete(Delete { token: token() }).judge(row.as_ref());
-    let counted = |previous, value| Verdict::Final(Outcome::Counted { previous, value });
-    assert_eq!(init(None), Verdict::Missing);
-    assert_eq!(init(Some(unset)), Verdict::Busy);
-    let refused = Verdict::Final(Outcome::OutOfBounds { value: 0 });
+    let counted = |previous, value| Judgment::Final(Outcome::Counted { previous, value });
+    assert_eq!(init(None), Judgment::Missing);
+    assert_eq!(init(Some(unset)), Judgment::Busy);
+    let refused = Judgment::Final(Outcome::OutOfBounds { value: 0 });
     assert_eq!(init(Some(at_0)), refused);
-    assert_eq!(delete(None), Verdict::Final(Outcome::NotSet));
-    assert_eq!(delete(Some(unset)), Verdict::Final(Outcome::NotSet));
-    assert_eq!(delete(Some(at_0)), Verdict::Busy);
+    assert_eq!(delete(None), Judgment::Final(Outcome::NotSet));
+    assert_eq!(delete(Some(unset)), Judgment::Final(Outcome::NotSet));
+    assert_eq!(delete(Some(at_0)), Judgment::Busy);
     // Carried out, by the row before; or before, by the row as it is.
     let granted = |row| RowState {
         granted: true,
@@ -238,7 +241,7 @@ fn what_is_granted_follows_from_the_row_before() {
         ..HELD
     };
     let outcome = |operation: &Operation, row: RowState| match operation.judge(Some(&row)) {
-        Verdict::Final(outcome) => outcome,
+        Judgment::Final(outcome) => outcome,
         other => panic!("{other:?}"),
     };
     let grant = |fence, remaining| Outcome::Granted {
@@ -329,7 +332,7 @@ fn the_renewal_of_a_level_trusts_only_what_it_has_done() {
     };
     let mine = RowState { mine: true, ..HELD };
     let left = |remaining| {
-        Verdict::Final(Outcome::Leased {
+        Judgment::Final(Outcome::Leased {
             remaining,
             until: remaining,
             wanted: 0,
@@ -338,7 +341,7 @@ fn the_renewal_of_a_level_trusts_only_what_it_has_done() {
     };
     assert_eq!(renew(1).judge(Some(&mine)), left(1));
     assert_eq!(renew(2_000).judge(Some(&mine)), left(1_000));
-    let ended = Verdict::Final(Outcome::NotHeld);
+    let ended = Judgment::Final(Outcome::NotHeld);
     assert_eq!(renew(0).judge(Some(&mine)), ended);
     assert_eq!(renew(1).judge(Some(&HELD)), ended);
 }
@@ -347,14 +350,14 @@ fn the_renewal_of_a_level_trusts_only_what_it_has_done() {
 fn a_wish_that_is_taken_back_is_gone() {
     let wanted = RowState { wanted: 5, ..HELD };
     let says = |wait, row| Operation::Want(Want { wait }).judge(Some(&row));
-    assert_eq!(says(0, wanted), Verdict::Busy);
+    assert_eq!(says(0, wanted), Judgment::Busy);
     let written = RowState {
         granted: true,
         ..wanted
     };
-    assert_eq!(says(0, written), Verdict::Final(Outcome::Done));
-    assert_eq!(says(0, HELD), Verdict::Final(Outcome::Done));
-    assert_eq!(says(5, HELD), Verdict::Final(Outcome::Done));
+    assert_eq!(says(0, written), Judgment::Final(Outcome::Done));
+    assert_eq!(says(0, HELD), Judgment::Final(Outcome::Done));
+    assert_eq!(says(5, HELD), Judgment::Final(Outcome::Done));
 }
 
 /// The slot of a job that was finished: by this operation, or before by a transaction of the holder's.
@@ -366,8 +369,8 @@ fn a_writers_wish_that_was_not_written_is_written_again() {
         remaining: i64::MAX,
         ..HELD
     };
-    let done = Verdict::Final(Outcome::Done);
-    for (count, expected) in [(0, Verdict::Busy), (100_000, Verdict::Busy)] {
+    let done = Judgment::Final(Outcome::Done);
+    for (count, expected) in [(0, Judgment::Busy), (100_000, Judgment::Busy)] {
         let row = RowState { count, ..door };
         assert_eq!(drain.judge(Some(&row)), expected);
     }
@@ -395,7 +398,7 @@ fn a_finish_is_told_by_the_record_that_it_left() {
         })
     };
     let told = |done| {
-        Verdict::Final(Outcome::Released {
+        Judgment::Final(Outcome::Released {
             fence: 100,
             wanted: 0,
             done,
@@ -425,11 +428,11 @@ fn a_finish_is_told_by_the_record_that_it_left() {
     ] {
         assert_eq!(
             release(true).judge(Some(&lost)),
-            Verdict::Final(Outcome::NotHeld)
+            Judgment::Final(Outcome::NotHeld)
         );
     }
-    assert_eq!(release(true).judge(None), Verdict::Final(Outcome::NotHeld));
-    assert_eq!(release(true).judge(Some(&mine)), Verdict::Busy);
+    assert_eq!(release(true).judge(None), Judgment::Final(Outcome::NotHeld));
+    assert_eq!(release(true).judge(Some(&mine)), Judgment::Busy);
     let granted = RowState {
         granted: true,
         ..mine
@@ -443,7 +446,7 @@ fn a_finish_is_told_by_the_record_that_it_left() {
     };
     assert_eq!(
         acquire(false).judge(Some(&others)),
-        Verdict::Final(Outcome::Held(others))
+        Judgment::Final(Outcome::Held(others))
     );
     assert!(!others.is_free() && !others.admits(GivesWay::TO_NONE) && others.is_done());
 }

@@ -23,7 +23,7 @@ mod share;
 mod want;
 
 pub(crate) use self::acquire::Acquire;
-pub(crate) use self::count::{Change, Count};
+pub(crate) use self::count::{Count, CounterChange};
 pub(crate) use self::delete::Delete;
 pub(crate) use self::force_release::ForceRelease;
 pub(crate) use self::init::Init;
@@ -35,8 +35,8 @@ pub(crate) use self::want::Want;
 
 use super::NOW;
 use super::column::Column;
-use super::list::Row;
-use super::outcome::{Outcome, Verdict};
+use super::list::ListRow;
+use super::outcome::{Judgment, Outcome};
 use super::reply::RowState;
 use super::row::RowKey;
 use crate::token::Token;
@@ -226,7 +226,7 @@ impl Operation {
     }
 
     /// Writes what it carries into its row of the list.
-    pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>, not_after: i64) -> ListRow<'l> {
         let row = row.bytes(Column::Token, self.token().as_bytes());
         match self {
             Self::Acquire(acquire) | Self::Shut(acquire) => acquire.write(row, not_after),
@@ -246,19 +246,19 @@ impl Operation {
     }
 
     /// Judges it by its row: as the batch found it and decided, or as it was read later.
-    pub(crate) fn judge(&self, row: Option<&RowState>) -> Verdict {
+    pub(crate) fn judge(&self, row: Option<&RowState>) -> Judgment {
         let Some(row) = row else {
             return match self {
-                operation if operation.creates() => Verdict::Missing,
+                operation if operation.creates() => Judgment::Missing,
                 Self::Renew(_) | Self::Release(_) | Self::ForceRelease(_) | Self::Downgrade(_) => {
-                    Verdict::Final(Outcome::NotHeld)
+                    Judgment::Final(Outcome::NotHeld)
                 }
-                Self::Delete(_) => Verdict::Final(Outcome::NotSet),
-                _ => Verdict::Final(Outcome::Done),
+                Self::Delete(_) => Judgment::Final(Outcome::NotSet),
+                _ => Judgment::Final(Outcome::Done),
             };
         };
         if row.granted {
-            return Verdict::Final(self.carried_out(row));
+            return Judgment::Final(self.carried_out(row));
         }
         match self {
             Self::Acquire(acquire) | Self::Shut(acquire) => acquire.judge(row),
@@ -275,15 +275,15 @@ impl Operation {
             Self::Once(once) => once.judge(row),
             Self::Want(want) => want.judge(row),
             Self::Drain(drain) => drain.judge(row),
-            Self::Touch(_) => Verdict::Final(Outcome::Done),
+            Self::Touch(_) => Judgment::Final(Outcome::Done),
         }
     }
 
     /// The same of one of several rows that are had together, of whose fences one is the `highest`.
-    pub(crate) fn judge_among(&self, row: Option<&RowState>, highest: u64) -> Verdict {
+    pub(crate) fn judge_among(&self, row: Option<&RowState>, highest: u64) -> Judgment {
         match (self, row) {
             (Self::Share(share), Some(row)) if row.granted => {
-                Verdict::Final(share.granted(row, highest))
+                Judgment::Final(share.granted(row, highest))
             }
             _ => self.judge(row),
         }

@@ -8,7 +8,7 @@
 use super::Operation;
 use crate::sql::column::Column;
 use crate::sql::list::{List, Query};
-use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::outcome::{Judgment, Outcome};
 use crate::sql::packet::{Batch, NO_LIMIT, RowOperation};
 use crate::sql::reply::{ACTIVE, RowState};
 use crate::sql::row::{self, BEGINS, RowKey, VALUE};
@@ -38,18 +38,18 @@ impl Once {
         (self.token, self.window) == (other.token, other.window) && self.counter == other.counter
     }
 
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         if row.status != ACTIVE || row.remaining <= 0 {
-            Verdict::Busy
+            Judgment::Busy
         } else if !row.mine {
-            Verdict::Final(Outcome::Mismatch)
+            Judgment::Final(Outcome::Mismatch)
         } else if row.previous == 1 {
-            Verdict::Final(Outcome::Counted {
+            Judgment::Final(Outcome::Counted {
                 previous: row.previous,
                 value: row.count,
             })
         } else {
-            Verdict::Final(Outcome::OutOfBounds { value: row.count })
+            Judgment::Final(Outcome::OutOfBounds { value: row.count })
         }
     }
 }

@@ -4,8 +4,8 @@ use super::{Assignments, level, released, until};
 use crate::mutant::{self, Mutant};
 use crate::sql::FOREVER;
 use crate::sql::column::Column;
-use crate::sql::list::Row;
-use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::list::ListRow;
+use crate::sql::outcome::{Judgment, Outcome};
 use crate::sql::reply::{ACTIVE, DONE, RowState};
 use crate::sql::row::HELD;
 use crate::token::Token;
@@ -31,7 +31,7 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>) -> ListRow<'l> {
         row.number(Column::Fence, self.fence)
             .number(Column::Used, self.used)
             .number(Column::Hold, self.hold)
@@ -96,7 +96,7 @@ impl Release {
         ]
     }
 
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         // Released by this operation, or before by the holder's own transaction.
         let over = if self.finishes {
             row.is_done()
@@ -106,11 +106,11 @@ impl Release {
         let before = over && row.fence == self.used;
         let marked = self.level.is_some_and(|mark| row.previous == mark);
         if row.mine && (marked || before) {
-            Verdict::Final(released(row))
+            Judgment::Final(released(row))
         } else if row.mine && row.status == ACTIVE && row.fence == self.fence {
-            Verdict::Busy
+            Judgment::Busy
         } else {
-            Verdict::Final(Outcome::NotHeld)
+            Judgment::Final(Outcome::NotHeld)
         }
     }
 

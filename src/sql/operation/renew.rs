@@ -3,8 +3,8 @@
 use super::{Assignments, level, released, until};
 use crate::mutant::{self, Mutant};
 use crate::sql::column::Column;
-use crate::sql::list::Row;
-use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::list::ListRow;
+use crate::sql::outcome::{Judgment, Outcome};
 use crate::sql::reply::{ACTIVE, RowState};
 use crate::sql::row::HELD;
 use crate::token::Token;
@@ -21,7 +21,7 @@ pub(crate) struct Renew {
 }
 
 impl Renew {
-    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>) -> ListRow<'l> {
         row.number(Column::Fence, self.fence)
             .number(Column::Ttl, self.ttl)
             .number(Column::Until, self.until.unwrap_or_default())
@@ -58,14 +58,14 @@ impl Renew {
         values
     }
 
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         let ours = row.mine && row.status == ACTIVE && row.fence == self.fence;
         // The deadline that stands there may be another level's.
         let told = |until: i64| row.remaining.min(until.saturating_sub(row.at));
         let remaining = self.until.map_or(row.remaining, told);
         if ours && remaining > 0 {
             // Skipped or not: the deadline that stands in the row is what holds.
-            Verdict::Final(Outcome::Leased {
+            Judgment::Final(Outcome::Leased {
                 remaining,
                 until: row.at.saturating_add(remaining),
                 wanted: row.wanted,
@@ -73,9 +73,9 @@ impl Renew {
             })
         } else if row.mine && row.status != ACTIVE && row.fence <= self.fence {
             // The holder's own transaction released it; a release by force changes the holder.
-            Verdict::Final(released(row))
+            Judgment::Final(released(row))
         } else {
-            Verdict::Final(Outcome::NotHeld)
+            Judgment::Final(Outcome::NotHeld)
         }
     }
 

@@ -9,8 +9,8 @@ use super::{Assignments, released, until};
 use crate::mutant::{self, Mutant};
 use crate::sql::FOREVER;
 use crate::sql::column::Column;
-use crate::sql::list::Row;
-use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::list::ListRow;
+use crate::sql::outcome::{Judgment, Outcome};
 use crate::sql::reply::{ACTIVE, RowState, SHARED};
 use crate::sql::row::{FREE, HELD};
 use crate::sql::shut;
@@ -29,7 +29,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>, not_after: i64) -> ListRow<'l> {
         row.number(Column::NotAfter, not_after)
             .number(Column::GivesWay, self.gives_way.seconds())
     }
@@ -75,11 +75,11 @@ impl Open {
     }
 
     /// Its row has nobody's token: whether it was carried out later on, the shared row tells.
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         if self.is_refused_by(row) {
-            Verdict::Final(Outcome::Held(*row))
+            Judgment::Final(Outcome::Held(*row))
         } else {
-            Verdict::Busy
+            Judgment::Busy
         }
     }
 
@@ -107,7 +107,7 @@ pub(crate) struct Downgrade {
 }
 
 impl Downgrade {
-    pub(super) fn write<'l>(&self, row: Row<'l>, not_after: i64) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>, not_after: i64) -> ListRow<'l> {
         row.number(Column::NotAfter, not_after)
             .number(Column::Fence, self.fence)
     }
@@ -130,11 +130,11 @@ impl Downgrade {
         values
     }
 
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         if self.is_refused_by(row) {
-            Verdict::Final(Outcome::NotHeld)
+            Judgment::Final(Outcome::NotHeld)
         } else {
-            Verdict::Busy
+            Judgment::Busy
         }
     }
 
@@ -155,7 +155,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>) -> ListRow<'l> {
         row.number(Column::Ttl, self.ttl)
             .text(Column::Description, &self.description)
             .text(Column::HeldBy, &self.held_by)
@@ -178,18 +178,18 @@ impl Share {
         ]
     }
 
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         if row.mine && row.status == ACTIVE {
-            Verdict::Final(Outcome::Granted {
+            Judgment::Final(Outcome::Granted {
                 fence: row.fence,
                 remaining: row.remaining,
                 until: row.deadline(),
                 wanted: 0,
             })
         } else if row.is_free() {
-            Verdict::Busy
+            Judgment::Busy
         } else {
-            Verdict::Final(Outcome::Held(*row))
+            Judgment::Final(Outcome::Held(*row))
         }
     }
 
@@ -227,12 +227,12 @@ impl Close {
         ]
     }
 
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         if self.is_refused_by(row) {
-            Verdict::Final(Outcome::Held(*row))
+            Judgment::Final(Outcome::Held(*row))
         } else {
             // By this, or before.
-            Verdict::Final(released(row))
+            Judgment::Final(released(row))
         }
     }
 }
@@ -261,7 +261,7 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>) -> ListRow<'l> {
         row.number(Column::Wait, self.wait)
     }
 
@@ -270,11 +270,11 @@ impl Drain {
     }
 
     /// A wish that was not written, since somebody had the row, is to be.
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         if row.is_shared() && row.drained_for() < self.wait / 2 {
-            Verdict::Busy
+            Judgment::Busy
         } else {
-            Verdict::Final(Outcome::Done)
+            Judgment::Final(Outcome::Done)
         }
     }
 

@@ -2,8 +2,8 @@
 
 use super::{Assignments, until};
 use crate::sql::column::Column;
-use crate::sql::list::Row;
-use crate::sql::outcome::{Outcome, Verdict};
+use crate::sql::list::ListRow;
+use crate::sql::outcome::{Judgment, Outcome};
 use crate::sql::reply::RowState;
 
 /// Says in the row that another process waits.
@@ -14,7 +14,7 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    pub(super) fn write<'l>(&self, row: Row<'l>) -> Row<'l> {
+    pub(super) fn write<'l>(&self, row: ListRow<'l>) -> ListRow<'l> {
         row.number(Column::Wait, self.wait)
     }
 
@@ -29,11 +29,11 @@ impl Want {
 
     /// What is to be taken back must be: who comes later would let somebody go first who has gone. A wish that was not written is
     /// repeated after the next look.
-    pub(super) fn judge(&self, row: &RowState) -> Verdict {
+    pub(super) fn judge(&self, row: &RowState) -> Judgment {
         if self.wait == 0 && row.wanted > 0 {
-            Verdict::Busy
+            Judgment::Busy
         } else {
-            Verdict::Final(Outcome::Done)
+            Judgment::Final(Outcome::Done)
         }
     }
 }

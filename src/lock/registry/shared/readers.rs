@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Moment, from_micros};
-use crate::engine::together::Patience;
+use crate::engine::together::RowPatience;
 use crate::error::Error;
 use crate::lock::registry::lease::Lease;
 use crate::lock::registry::place::{Leaving, Queue, TurnOver, Waiter};
@@ -78,7 +78,7 @@ pub(crate) struct Question {
     /// Who goes first.
     pub(crate) gives_way: GivesWay,
     /// It may stand in the row's own queue.
-    pub(crate) patience: Arc<Patience>,
+    pub(crate) patience: Arc<RowPatience>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub(crate) struct Readers {
     /// When the others were last told that somebody waits.
     told: Option<Moment>,
     /// Of the question that is on its way.
-    patience: Arc<Patience>,
+    patience: Arc<RowPatience>,
 }
 
 impl Readers {

@@ -13,7 +13,7 @@ const REFUSED: Duration = Duration::from_secs(1);
 
 /// Who has a connection and who waits for one, as plain data.
 #[derive(Debug)]
-pub(super) struct Line<C> {
+pub(super) struct ConnectionQueue<C> {
     /// How many connections there are; one that is being opened counts.
     open: usize,
     /// How many of them are being opened.
@@ -33,7 +33,7 @@ pub(super) struct Line<C> {
 
 /// What somebody does who wants a connection.
 #[derive(Debug)]
-pub(super) enum Turn<C> {
+pub(super) enum ConnectionTurn<C> {
     /// Opens one; it is counted already.
     Open,
     /// Waits until he is given one, or until the sender is dropped: then he asks again.
@@ -50,7 +50,7 @@ pub(super) enum Spare<C> {
     Give(oneshot::Sender<C>),
 }
 
-impl<C> Line<C> {
+impl<C> ConnectionQueue<C> {
     pub(super) fn new(most: usize) -> Self {
         Self {
             open: 0,
@@ -106,7 +106,7 @@ impl<C> Line<C> {
         refused || self.open.max(1) >= self.most
     }
 
-    pub(super) fn ask(&mut self, now: Moment) -> Turn<C> {
+    pub(super) fn ask(&mut self, now: Moment) -> ConnectionTurn<C> {
         if self.admits(now) {
             if self.is_short(now) && self.lingering > 0 {
                 // It asks for those that were given up, and nobody else does meanwhile.
@@ -114,15 +114,15 @@ impl<C> Line<C> {
             }
             self.open += 1;
             self.opening += 1;
-            return Turn::Open;
+            return ConnectionTurn::Open;
         }
         self.stand()
     }
 
-    pub(super) fn stand(&mut self) -> Turn<C> {
+    pub(super) fn stand(&mut self) -> ConnectionTurn<C> {
         let (sender, receiver) = oneshot::channel();
         self.waiting.push_back(sender);
-        Turn::Wait(receiver)
+        ConnectionTurn::Wait(receiver)
     }
 
     /// One that was being opened is there.
@@ -138,7 +138,7 @@ impl<C> Line<C> {
     }
 
     /// What somebody does whom the server has refused one. `None` if there is no other that could be shared.
-    pub(super) fn refused(&mut self, now: Moment) -> Option<Turn<C>> {
+    pub(super) fn refused(&mut self, now: Moment) -> Option<ConnectionTurn<C>> {
         self.refused = Some(now);
         self.failed(now);
         (self.open > self.opening + self.lingering).then(|| self.stand())
@@ -206,15 +206,15 @@ mod tests {
     #[test]
     fn after_a_refusal_what_there_is_is_shared_for_a_while() {
         let now = Moment::now();
-        let mut line = Line::<u32>::new(usize::MAX);
-        assert!(matches!(line.ask(now), Turn::Open));
+        let mut line = ConnectionQueue::<u32>::new(usize::MAX);
+        assert!(matches!(line.ask(now), ConnectionTurn::Open));
         line.opened(usize::MAX);
-        assert!(matches!(line.ask(now), Turn::Open));
-        let Some(Turn::Wait(mut given)) = line.refused(now) else {
+        assert!(matches!(line.ask(now), ConnectionTurn::Open));
+        let Some(ConnectionTurn::Wait(mut given)) = line.refused(now) else {
             panic!("the other one is not shared");
         };
         assert!(
-            matches!(line.ask(now), Turn::Wait(_)),
+            matches!(line.ask(now), ConnectionTurn::Wait(_)),
             "it was refused a moment ago"
         );
         let Spare::Give(first) = line.spare() else {
@@ -222,22 +222,22 @@ mod tests {
         };
         assert_eq!(first.send(7), Ok(()));
         assert_eq!(given.try_recv(), Ok(7));
-        assert!(matches!(line.ask(now.after(REFUSED)), Turn::Open));
+        assert!(matches!(line.ask(now.after(REFUSED)), ConnectionTurn::Open));
     }
 
     #[test]
     fn who_is_alone_is_told_what_the_server_said() {
         let now = Moment::now();
-        let mut line = Line::<u32>::new(1);
-        assert!(matches!(line.ask(now), Turn::Open));
-        let Turn::Wait(mut given) = line.ask(now) else {
+        let mut line = ConnectionQueue::<u32>::new(1);
+        assert!(matches!(line.ask(now), ConnectionTurn::Open));
+        let ConnectionTurn::Wait(mut given) = line.ask(now) else {
             panic!("there is one already");
         };
         assert!(line.refused(now).is_none());
         // And the next one asks the server himself.
         let woken = oneshot::error::TryRecvError::Closed;
         assert_eq!(given.try_recv(), Err(woken));
-        assert!(matches!(line.ask(now), Turn::Open));
+        assert!(matches!(line.ask(now), ConnectionTurn::Open));
     }
 
     /// Each that may be used is given up, as where no `COMMIT` comes to its end; the server keeps them all.
@@ -245,11 +245,11 @@ mod tests {
     fn few_are_left_where_all_of_them_hang() {
         for most in 1..6 {
             let mut now = Moment::now();
-            let mut line = Line::<u32>::new(most);
+            let mut line = ConnectionQueue::<u32>::new(most);
             let (mut left, mut highest) = (0, 0);
             for _ in 0..1_000 {
                 now = now.after(REFUSED / 10);
-                let Turn::Open = line.ask(now) else {
+                let ConnectionTurn::Open = line.ask(now) else {
                     continue;
                 };
                 line.opened(most);
@@ -270,9 +270,9 @@ mod tests {
     #[test]
     fn what_is_only_being_opened_is_not_waited_for() {
         let now = Moment::now();
-        let mut line = Line::<u32>::new(usize::MAX);
-        assert!(matches!(line.ask(now), Turn::Open));
-        assert!(matches!(line.ask(now), Turn::Open));
+        let mut line = ConnectionQueue::<u32>::new(usize::MAX);
+        assert!(matches!(line.ask(now), ConnectionTurn::Open));
+        assert!(matches!(line.ask(now), ConnectionTurn::Open));
         assert!(
             line.refused(now).is_none(),
             "the other one may be refused as well"
@@ -295,13 +295,13 @@ mod tests {
         fn everybody_has_his_turn(
             tasks in 1_usize..6, server in 1_usize..5, account in 0_i64..8, steps in prop::collection::vec((0_usize..6, 0..10), 400..800)
         ) {
-            let mut line = Line::new(most(account));
+            let mut line = ConnectionQueue::new(most(account));
             let mut now = Moment::now();
             let mut all: Vec<Task> = (0..tasks).map(|_| Task::Out).collect();
             let mut served = vec![0; tasks];
-            let ask = |line: &mut Line<()>, now| match line.ask(now) {
-                Turn::Open => Task::Opening,
-                Turn::Wait(given) => Task::Waiting(given),
+            let ask = |line: &mut ConnectionQueue<()>, now| match line.ask(now) {
+                ConnectionTurn::Open => Task::Opening,
+                ConnectionTurn::Wait(given) => Task::Waiting(given),
             };
             for (who, chance) in steps {
                 now = now.after(REFUSED / 20);
@@ -314,7 +314,7 @@ mod tests {
                         Task::Has
                     }
                     Task::Opening => match line.refused(now) {
-                        Some(Turn::Wait(given)) => Task::Waiting(given),
+                        Some(ConnectionTurn::Wait(given)) => Task::Waiting(given),
                         _ => Task::Out,
                     },
                     Task::Waiting(mut given) => match given.try_recv() {
