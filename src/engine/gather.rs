@@ -25,15 +25,15 @@ pub(super) fn patience(answered: usize, left: usize) -> u32 {
 /// Those who were answered may have more to ask: together they fill one batch, where the lane would otherwise
 /// send one half after the other. Lets them run, for as long as they come.
 pub(super) async fn gather(queues: &Serving, patience: u32) {
-    let (mut rows, mut before) = queues.filling();
+    let mut filling = queues.filling();
     let mut idle = 0;
     for _ in 0..MOST_PAUSES {
-        if rows >= MAX_ROWS || idle >= patience {
+        if filling.rows >= MAX_ROWS || idle >= patience {
             return;
         }
         tokio::task::yield_now().await;
-        let (more, arrived) = queues.filling();
-        idle = if arrived > before { 0 } else { idle + 1 };
-        (rows, before) = (more, arrived);
+        let before = std::mem::replace(&mut filling, queues.filling());
+        let came = filling.arrived > before.arrived;
+        idle = if came { 0 } else { idle + 1 };
     }
 }

@@ -38,8 +38,8 @@ use crate::stripe::StripeSet;
 use crate::telemetry;
 use crate::timing::{IDLE, IDLE_WAITING, LOCK_WAIT, LOOK_AGAIN};
 
-/// A batch that is undone this often in a row is halved each time: one of its operations may be the reason.
-const UNDONE: u32 = 8;
+/// After so many conflicts in a row each batch is halved: one of its operations may be the reason.
+const HALVE_AFTER: u32 = 8;
 
 pub(crate) struct Lane {
     shared: Arc<Shared>,
@@ -48,20 +48,23 @@ pub(crate) struct Lane {
     /// It carries the renewals that others have not answered.
     rescues: bool,
     link: Link,
-    /// What it is at. As soon as a packet's reply is there, those at the end are done with.
+    /// What it is at. Once a packet's reply is there, groups are taken off its end, each as it is answered.
     batch: Vec<Group>,
     connecting: Backoff,
     conflicts: Backoff,
-    /// How often in a row a packet was undone for another reason than a lock that it waited for.
-    undone: u32,
-    /// The rows that it is at, if others serve the same queue.
+    /// How many packets in a row the server undid by a conflict. A wait for a lock that took too long is none.
+    conflicts_in_a_row: u32,
+    /// The rows of its batch, which other lanes of the same queue leave alone. Empty for a lane that never waits: its rows are its alone.
     rows: Vec<RowKey>,
     manner: Manner,
 }
 
 /// How an attempt to run a batch ended.
 enum BatchAttempt {
+    /// Each request has its outcome, or was handed to another lane.
     Done,
+    /// The outcome is unknown: a settlement has the batch, and finds it out.
+    Settling,
     /// Run what is left again, after a pause that the conflict calls for.
     Again,
     Offline(Error),
@@ -73,7 +76,7 @@ impl Lane {
         let limit = shared.options.packet_limit;
         let limit = match kind {
             LaneKind::NeverWaits => limit,
-            // The server ends its wait before: an outcome that is known.
+            // The server ends a wait for a lock sooner than this, so that the packet's outcome is known.
             LaneKind::WaitsForStripe | LaneKind::WaitsForRow => limit + LOCK_WAIT,
         };
         Self {
@@ -85,7 +88,7 @@ impl Lane {
             batch: Vec::new(),
             connecting: Backoff::connecting(),
             conflicts: Backoff::conflict(),
-            undone: 0,
+            conflicts_in_a_row: 0,
             rows: Vec::new(),
             manner: Manner::new(kind),
         }
@@ -132,69 +135,93 @@ impl Lane {
     }
 
     async fn work(&mut self) {
-        let idle = match self.kind {
-            LaneKind::NeverWaits if !self.rescues => IDLE,
-            _ => IDLE_WAITING,
-        };
         let mut patience = 0;
         loop {
-            if self.queues.filling().0 == 0 {
-                self.queues.rest();
-                tokio::select! {
-                    biased;
-                    some = tokio::time::timeout(idle, self.queues.some()) => if some.is_err() {
-                        self.link.close();
-                        continue;
-                    },
-                    () = self.shared.pool.wanted(), if self.link.is_open() => {
-                        self.link.pass_on();
-                        continue;
-                    }
+            if self.queues.filling().rows == 0 {
+                if !self.wait_for_requests().await {
+                    continue;
                 }
-                // Where there were many, the first one is not alone.
+                // If the last batch answered several requests, more follow at once: let other tasks run first, so that they share this
+                // packet.
                 gather::gather(&self.queues, patience).await;
             }
             if !self.queues.begin(self.link.is_ready()) {
+                // Another lane serves the queue.
                 if self.queues.own().is_over() {
-                    break;
+                    return;
                 }
                 continue;
             }
-            // What comes meanwhile goes along.
-            let opens =
-                self.kind == LaneKind::NeverWaits && !self.rescues && self.queues.filling().0 > 0;
-            let opened = if opens {
-                self.link.open().await
-            } else {
-                Ok(())
+            let opened = self.connect().await;
+            let shares = self.shares_its_connection();
+            let Some(requests) = self.next_batch(opened.is_ok(), shares) else {
+                return;
             };
-            let connected = opened.is_ok() && self.link.is_open();
-            // Nobody keeps a connection that others need while he waits for a row: he has a look now and then.
-            let shares = self.kind == LaneKind::WaitsForRow && self.shared.pool.is_short();
-            let apart = || self.queues.own().is_apart();
-            let careful = self.kind == LaneKind::WaitsForStripe && self.shared.is_careful();
-            self.manner.next(shares, careful, apart);
-            let Some(batch) = self.queues.take(self.limits(), connected) else {
-                break;
-            };
-            let answered = batch.iter().map(|group| group.members.len()).sum();
-            if self.kind != LaneKind::NeverWaits {
-                self.rows = batch.iter().flat_map(Group::keys).cloned().collect();
-            }
-            self.batch = batch;
             self.carry_out(opened).await;
             self.leave_rows();
             if shares {
                 self.rest(LOOK_AGAIN).await;
             }
-            let (left, _) = self.queues.filling();
-            patience = gather::patience(answered, left);
+            patience = gather::patience(requests, self.queues.filling().rows);
             gather::gather(&self.queues, patience).await;
         }
     }
 
+    /// Nothing waits: sleeps until something does, or never will. False if it woke for its connection alone, which it closes when it was
+    /// idle for long, and gives to whoever needs one.
+    async fn wait_for_requests(&mut self) -> bool {
+        let idle = match self.kind {
+            LaneKind::NeverWaits if !self.rescues => IDLE,
+            _ => IDLE_WAITING,
+        };
+        self.queues.rest();
+        tokio::select! {
+            biased;
+            some = tokio::time::timeout(idle, self.queues.some()) => {
+                if some.is_err() {
+                    self.link.close();
+                }
+                some.is_ok()
+            }
+            () = self.shared.pool.wanted(), if self.link.is_open() => {
+                self.link.pass_on();
+                false
+            }
+        }
+    }
+
+    /// Connects before it takes a batch, so that requests which come meanwhile go along. The lanes that wait, and the one that rescues,
+    /// connect when they send.
+    async fn connect(&mut self) -> Result<(), Error> {
+        let first = self.kind == LaneKind::NeverWaits && !self.rescues;
+        if first && self.queues.filling().rows > 0 {
+            self.link.open().await
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether it waits for rows and connections are short. Then its packet does not block in the server: it skips locked rows, and the
+    /// lane looks again after [`LOOK_AGAIN`]. Others use the connection in between.
+    fn shares_its_connection(&self) -> bool {
+        self.kind == LaneKind::WaitsForRow && self.shared.pool.is_short()
+    }
+
+    /// Takes the next batch. How many requests it has; `None` when nothing is under way any more, and nothing will be.
+    fn next_batch(&mut self, opened: bool, shares: bool) -> Option<usize> {
+        let connected = opened && self.link.is_open();
+        let apart = || self.queues.own().is_apart();
+        let careful = self.kind == LaneKind::WaitsForStripe && self.shared.is_careful();
+        self.manner.next(shares, careful, apart);
+        self.batch = self.queues.take(self.limits(), connected)?;
+        if self.kind != LaneKind::NeverWaits {
+            self.rows = self.batch.iter().flat_map(Group::keys).cloned().collect();
+        }
+        Some(self.batch.iter().map(|group| group.members.len()).sum())
+    }
+
     fn limits(&self) -> Limits {
-        let rows = self.link.rows(self.queues.filling().0);
+        let rows = self.link.rows(self.queues.filling().rows);
         Limits {
             rows: rows.min(self.manner.most()),
             bytes: self.link.room(),
@@ -202,7 +229,7 @@ impl Lane {
         }
     }
 
-    /// It does not get through: what is other lanes' goes over their connections.
+    /// Its packet does not get through: requests that it took from other lanes' queues go back there, and over their connections.
     fn part(&mut self) {
         let (shared, own) = (&self.shared, self.queues.own());
         let others = self.batch.extract_if(.., |group| !shared.is_in(group, own));
@@ -224,11 +251,12 @@ impl Lane {
 
     /// Runs the batch until each of its requests has an outcome or has moved elsewhere.
     async fn carry_out(&mut self, mut opened: Result<(), Error>) {
-        let mut undone = 0;
+        let mut attempts_undone = 0;
         loop {
             let now = Moment::now();
             if self.kind != LaneKind::NeverWaits || self.link.cause.is_some() {
-                // Others wait behind what is held for long, and behind a batch that runs again and again.
+                // Requests wait in the queues behind a row or a stripe that is held for long, or behind a batch that runs again and again.
+                // Those whose time is over are answered there.
                 self.queues
                     .expire(now, |key, member| self.too_late(key, member));
             }
@@ -243,19 +271,19 @@ impl Lane {
                 Ok(()) => self.attempt().await,
                 Err(cause) => BatchAttempt::Offline(cause),
             };
-            undone += u32::from(matches!(attempt, BatchAttempt::Again));
-            if undone > 1 || matches!(attempt, BatchAttempt::Offline(_)) {
+            attempts_undone += u32::from(matches!(attempt, BatchAttempt::Again));
+            if attempts_undone > 1 || matches!(attempt, BatchAttempt::Offline(_)) {
                 self.part();
             }
             if !matches!(attempt, BatchAttempt::Offline(_)) {
                 self.link.pass_on();
             }
             match attempt {
-                BatchAttempt::Done => return,
+                BatchAttempt::Done | BatchAttempt::Settling => return,
                 BatchAttempt::Again => {
                     let delay = self.conflicts.delay();
                     if self.kind != LaneKind::NeverWaits {
-                        // What is waited for elsewhere may have its turn first.
+                        // Put it back, so that requests that need other rows or stripes may have their turn first.
                         let batch = std::mem::take(&mut self.batch);
                         self.shared.put(batch, Some(self.kind));
                         self.leave_rows();
@@ -278,7 +306,7 @@ impl Lane {
                     if self.batch.is_empty() {
                         return;
                     }
-                    // Whoever's time ends before is told on time.
+                    // It wakes in time to tell whoever's time ends during the pause.
                     let ends = self.batch.iter().flat_map(|group| &group.members);
                     let end = ends.map(|member| member.expires.left()).min();
                     let delay = self.connecting.delay();
@@ -329,7 +357,8 @@ impl Lane {
         let mode = self.manner.mode();
         let waited = self.manner.stripes(&self.batch);
         if let Some(waited) = waited {
-            // The one with which they came may have gone.
+            // The request by whose stripes these were chosen may have expired. They need a stripe that sorts before those waited for:
+            // to lock it now would break the order of locking. Put them back.
             let comes_before =
                 |group: &mut Group| !group.stripes().without(waited).is_behind(waited);
             let others: Vec<Group> = self.batch.extract_if(.., comes_before).collect();
@@ -347,16 +376,16 @@ impl Lane {
                 self.shared.reached();
                 self.connecting.reset();
                 self.conflicts.reset();
-                self.undone = 0;
+                self.conflicts_in_a_row = 0;
                 self.note_wait(waited, false);
                 self.conclude(waited, reply, late, sent).await;
                 BatchAttempt::Done
             }
             Sent::Unknown(numbered) => {
-                // It may have waited for too many stripes.
+                // It may have waited for so many stripes that its time was over before it had them all.
                 self.note_wait(waited, true);
                 self.settle(numbered);
-                BatchAttempt::Done
+                BatchAttempt::Settling
             }
             Sent::RolledBack {
                 meaning,
@@ -364,7 +393,7 @@ impl Lane {
                 locked,
             } => {
                 if locked {
-                    // Of several stripes it is not known which.
+                    // The server does not say which row or stripe was locked: it is known only if the packet waited for what one request needs.
                     let known = self.manner.wait() == PacketWait::First || self.batch.len() == 1;
                     for group in &mut self.batch {
                         group.course.locked |= known && self.manner.had(group, waited);
@@ -406,9 +435,9 @@ impl Lane {
             Meaning::Conflict => {
                 telemetry::conflict(&error);
                 if !locked && !matches!(self.link.cause, Some(Error::Locked { .. })) {
-                    self.undone += 1;
-                    if self.undone >= UNDONE {
-                        // Whoever's time ends is told why; and one of them may be the reason.
+                    self.conflicts_in_a_row += 1;
+                    if self.conflicts_in_a_row >= HALVE_AFTER {
+                        // Requests whose time ends are told this error. And one of the batch may be the reason: halve it.
                         self.link.cause = Some(Error::from_sqlx(error));
                         self.halve();
                     }
@@ -454,7 +483,7 @@ impl Lane {
             self.shared
                 .spawn(settle(shared, Unsettled { numbered, batch }));
         }
-        // It has no connection.
+        // It has no connection now: other lanes serve their own queues again.
         self.queues.part();
     }
 }

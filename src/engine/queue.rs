@@ -22,6 +22,15 @@ pub(crate) struct LaneQueue {
     pending: Arc<Pending>,
 }
 
+/// How full a queue is, or several together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Filling {
+    /// How many rows have something to do.
+    pub(crate) rows: usize,
+    /// How many requests have come in all.
+    pub(crate) arrived: u64,
+}
+
 impl LaneQueue {
     pub(super) fn new(kind: LaneKind, pending: Arc<Pending>) -> Self {
         Self {
@@ -36,10 +45,12 @@ impl LaneQueue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many rows have something to do, and how many requests have come in all.
-    pub(crate) fn filling(&self) -> (usize, u64) {
+    pub(crate) fn filling(&self) -> Filling {
         let waiting = self.lock();
-        (waiting.rows(), waiting.arrived())
+        Filling {
+            rows: waiting.rows(),
+            arrived: waiting.arrived(),
+        }
     }
 
     pub(crate) fn push(&self, key: RowKey, member: Member) {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::group::Group;
 use super::outcome::Answer;
-use super::queue::LaneQueue;
+use super::queue::{Filling, LaneQueue};
 use super::request::Member;
 use super::waiting::Limits;
 use crate::clock::Moment;
@@ -118,13 +118,17 @@ impl Serving {
         }
     }
 
-    /// How many rows have something to do, and how many requests have come in all.
-    pub(super) fn filling(&self) -> (usize, u64) {
+    /// How full the queues are that it serves now.
+    pub(super) fn filling(&self) -> Filling {
         let states = self.states.lock();
         let queues = self.queues.iter().enumerate();
         let served = queues.filter(|(queue, _)| self.serves(*queue, &states));
-        let add = |(rows, arrived), (more, come)| (rows + more, arrived + come);
-        served.map(|(_, queue)| queue.filling()).fold((0, 0), add)
+        let add = |sum: Filling, more: Filling| Filling {
+            rows: sum.rows + more.rows,
+            arrived: sum.arrived + more.arrived,
+        };
+        let fillings = served.map(|(_, queue)| queue.filling());
+        fillings.fold(Filling::default(), add)
     }
 
     /// Waits until there is something to take in the lane's own queue, or never will be. What was left to others it takes back if that
@@ -168,7 +172,7 @@ impl Serving {
 
     /// Whether a lane that is at work will have room for what waits in the own queue. Who has a connection does not wait for one who has none.
     fn is_left(&self, states: &[QueueState], connected: bool) -> bool {
-        let waiting = self.own().filling().0.max(states[self.own].usual);
+        let waiting = self.own().filling().rows.max(states[self.own].usual);
         states.iter().any(|state| match state.served_by {
             ServedBy::OwnLane(work) => waiting <= work.room && (work.connected || !connected),
             _ => false,
@@ -196,7 +200,7 @@ impl Serving {
                 bytes: limits.bytes.saturating_sub(bytes),
                 ..limits
             };
-            let (rows, _) = queue.filling();
+            let rows = queue.filling().rows;
             let usual = rows.max(states[other].usual);
             if rows > 0 && usual <= room.rows && room.bytes > 0 {
                 let mut more = queue.take(room).unwrap_or_default();
@@ -280,8 +284,8 @@ impl Serving {
 
 /// What waits in a queue is for its own lane.
 fn give_back(state: &mut QueueState, queue: &LaneQueue) {
-    state.served_by = match queue.filling() {
-        (0, _) => ServedBy::Nobody,
+    state.served_by = match queue.filling().rows {
+        0 => ServedBy::Nobody,
         _ => ServedBy::Returned,
     };
     queue.wake();

@@ -46,7 +46,7 @@ impl Lanes {
     /// How many rows this lane takes; `None` if another one does.
     fn take(&mut self, lane: usize) -> Option<usize> {
         let lane = &mut self.lanes[lane];
-        let waiting = lane.filling().0;
+        let waiting = lane.filling().rows;
         let begins = lane.begin(true);
         let taken = begins.then(|| lane.take(self.limits, true).map_or(0, |batch| batch.len()));
         assert!(
@@ -90,11 +90,11 @@ fn few_wait_for_a_lane_that_is_at_work() {
     assert!(!lanes.lanes[1].begin(true), "it is left to the other lane");
     lanes.rest(1);
     assert_eq!(
-        lanes.lanes[1].filling().0,
+        lanes.lanes[1].filling().rows,
         0,
         "it waits, and does not go round"
     );
-    assert_eq!(lanes.lanes[0].filling().0, 1);
+    assert_eq!(lanes.lanes[0].filling().rows, 1);
     assert_eq!(lanes.take(0), Some(1));
     lanes.push(1, 1);
     lanes.rest(0);
