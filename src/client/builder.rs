@@ -21,7 +21,8 @@ use crate::timing::MAX_DURATION;
 use crate::touched::Touched;
 use crate::watch::Watches;
 
-/// The most lanes: there are a hundred stripes.
+/// The most lanes. A request goes to the lane whose number is its name's stripe modulo the number of lanes. There are a hundred stripes: each
+/// of 32 lanes has three or four of them, while some of 64 would have twice as many as others. And each lane has a connection.
 const MAX_LANES: usize = 32;
 
 /// Which requests take the row of their name's stripe before the row of the name: see

@@ -3,6 +3,43 @@
 //! Database work happens in tasks of the engine, never in a caller's future: a caller that goes away
 //! leaves no half-sent packet and no open transaction. The engine knows rows and operations, not
 //! guards.
+//!
+//! # A map of the modules
+//!
+//! | group | module | what it does |
+//! |---|---|---|
+//! | intake | [`request`] | what a caller asks of a row, who is told, and how far that has come |
+//! | | [`group`] | merges the requests for one row into one operation, and tells each its own outcome |
+//! | | [`queue`] | a lane's queue, shared between those who submit and the lanes that serve it |
+//! | | [`waiting`] | what waits in a queue, as plain data, and which of it makes up the next batch |
+//! | lane | [`lane`] | takes a batch, sends it as one packet, and ends or hands on its requests |
+//! | | [`shared`] | what all tasks share, and to which lane's queue a request goes |
+//! | which lane next | [`stage`] | decides what happens to a request after its packet, and which kind of lane has it next |
+//! | | [`manner`] | decides for what a lane's packet waits, and how many requests it has |
+//! | | [`serving`] | which lane serves which queue: with little to do one lane sends what waits in several |
+//! | | [`fresh`] | whether a row is missing, most likely: then the first packet creates it |
+//! | | [`gather`] | lets other tasks run before a lane sends, so that their requests go along |
+//! | connection | [`session`] | one connection: makes its settings, sends a packet, reads its answer |
+//! | | [`pool`] | opens the connections, counts them, and passes them on |
+//! | | [`connection_queue`] | decides who has a connection, who opens one, and who waits for one |
+//! | | [`link`] | a lane's connection, and the number of each batch under the lane's id |
+//! | | [`record`] | how many rows fit into one TLS record |
+//! | | [`reader`] | reads rows without a lock, and runs queries |
+//! | | [`patience`] | how long the reader waits for an answer before it asks over a fresh connection |
+//! | | [`server_clock`] | what the server's clock will show, and whether it was stepped |
+//! | outcome | [`outcome`] | what a caller is told |
+//! | | `lane::conclude` | what becomes of the requests of a packet that was committed |
+//! | | [`settle`] | finds out what became of a batch whose reply was lost |
+//! | | [`outage`] | whether the server can be reached |
+//! | several rows | [`together`] | a request for several rows, all or none: a task for each |
+//! | | [`load`] | decides which of these requests go together in one packet |
+//! | | [`carrier`] | sends their packets, as lanes send batches |
+//! | lifecycle | [`supervise`] | runs a task again after a panic |
+//! | | [`backoff`] | how long to pause before the next attempt |
+//! | | [`pending`] | counts the requests under way: lanes end when there are none |
+//! | | [`shutdown`] | ends the engine's tasks when the client closes |
+//! | | [`own_thread`] | a thread with a runtime of its own for the engine's tasks |
+//! | | [`driven`] | awaits a call from another runtime, and notices that the client's runtime runs no tasks |
 
 pub(crate) mod backoff;
 mod carrier;
@@ -70,9 +107,9 @@ use crate::sql::reply::RowState;
 use crate::sql::row::RowKey;
 use crate::timing::{ANSWER, LATE, LOCK_WAIT};
 
-/// How many connections may wait for stripes, and how many for rows.
+/// How many lanes wait for stripes, how many for rows, and how many carriers wait for doors: each has a connection of its own.
 const WAITING: usize = 2;
-/// How many requests may wait before a caller has to.
+/// How many calls may be under way. Further callers wait until one of these is answered.
 const CAPACITY: usize = 65_536;
 
 /// How the engine works.
@@ -139,7 +176,7 @@ impl Engine {
             let closed = shared.closed.clone();
             let read = move || reader::read(Arc::clone(&shared_too), asker, Arc::clone(&receiver));
             let reads = supervise("a reader", read);
-            // Whatever it is at: nobody asks any more.
+            // Once the client is closed nobody waits for an answer: the reader ends, whatever it is reading.
             shared.spawn_helper(async move {
                 let _ = closed.run_until_cancelled(reads).await;
             });
@@ -185,39 +222,39 @@ impl Engine {
         self.shared.spawn(together::run(shared, carriers, together));
     }
 
-    /// Hands a request to its lane and waits for the answer; first for a place, if the queues are
-    /// full. Dropping this future does not take the request back.
+    /// Hands a request to its lane and waits for the answer. If too many calls are under way, it waits first until one is over.
+    /// Dropping this future does not take the request back.
     pub(crate) async fn call(&self, key: RowKey, request: Request) -> Result<Answer, Error> {
-        let place = match Arc::clone(&self.capacity).try_acquire_owned() {
-            Ok(place) => place,
-            // Apart, so that the others need no room for it.
+        let capacity = match Arc::clone(&self.capacity).try_acquire_owned() {
+            Ok(capacity) => capacity,
+            // Boxed: it is rare, and the future of every call would have room for it.
             Err(TryAcquireError::NoPermits) => Box::pin(self.wait_for_capacity()).await?,
             Err(TryAcquireError::Closed) => return Err(Error::Closed),
         };
-        let answer = self.send(key, request, place);
+        let answer = self.send(key, request, capacity);
         self.driven(pin!(answer)).await
     }
 
     /// Waits until one more request may be under way.
     async fn wait_for_capacity(&self) -> Result<OwnedSemaphorePermit, Error> {
-        let place = Arc::clone(&self.capacity).acquire_owned().await;
-        place.map_err(|_| Error::Closed)
+        let capacity = Arc::clone(&self.capacity).acquire_owned().await;
+        capacity.map_err(|_| Error::Closed)
     }
 
-    /// Hands it to its lane. The request keeps its place, also when its answer is not waited for.
+    /// Hands a request to its lane. It counts as under way until it is answered, also when nobody waits for the answer any more.
     fn send(
         &self,
         key: RowKey,
         request: Request,
-        place: OwnedSemaphorePermit,
+        capacity: OwnedSemaphorePermit,
     ) -> impl Future<Output = Result<Answer, Error>> + use<> {
         let (sender, receiver) = oneshot::channel();
         let expires = Moment::now().after(self.shared.options.request_limit);
         let name = key.name.clone();
         let mut member = Member::new(request, expires, Some(ReplyTo::Caller(sender)));
-        member.capacity = Some(place);
+        member.capacity = Some(capacity);
         self.shared.push(key, member);
-        // Aborted on its way: with its runtime, or by a client that could not wait any longer.
+        // Without an answer it was dropped on its way: its runtime has ended, or the client closed and could not wait any longer.
         async move {
             receiver.await.unwrap_or_else(|_| {
                 let name = name.to_string();
@@ -291,8 +328,8 @@ impl Engine {
         self.driven(pin!(answer)).await
     }
 
-    /// Awaits a call that tasks of the client answer, on whatever runtime the caller is. (By reference: who moves a future into
-    /// another one has room for both.)
+    /// Awaits a call that tasks of the client answer, on whatever runtime the caller is. (Pinned by reference, so that the future is not
+    /// stored twice.)
     pub(crate) async fn driven<T>(
         &self,
         call: Pin<&mut impl Future<Output = Result<T, Error>>>,

@@ -219,7 +219,7 @@ pub(crate) struct Member {
     /// It does not merge: together with others it overflowed.
     pub(crate) alone: bool,
     pub(crate) course: Course,
-    /// Its place among those that may be under way.
+    /// Its part of the engine's capacity, given back as it is answered.
     pub(crate) capacity: Option<OwnedSemaphorePermit>,
     /// The engine's lanes go on as long as this is here.
     pub(super) under_way: Option<UnderWay>,
