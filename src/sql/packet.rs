@@ -1,26 +1,9 @@
 //! The packet: a whole striped transaction as one text, `COMMIT` included.
 //!
-//! # Why there is no deadlock
+//! # In what order it locks
 //!
-//! Every session locks in one order: the row of its own lane, which nobody else wants but the one who settles that lane; stripes;
-//! rows of the batch. What changes rows changes those that are locked by then.
-//!
-//! A row that exists is locked by itself, with `SKIP LOCKED`. A row that is missing is created under the stripe of its name, and only if
-//! the packet has got that stripe. A packet tries to get stripes with `SKIP LOCKED` ([`StripeUse::Try`]), so that it waits for nothing;
-//! or it waits for stripes ([`StripeUse::Wait`]), of one request or of all, in ascending order and before all others, so that it holds
-//! nothing meanwhile but its lane's row and lower stripes. With its stripes locked it never waits for a row: one that is held by a
-//! transaction of the application is skipped, and its operation does not happen. So no cycle of waiting can close, and whoever
-//! has locked a row with a packet waits for nobody but the disk.
-//!
-//! MariaDB takes a `SKIP LOCKED` that meets a lock for one that waits, for a moment, and may find a deadlock in that. So what is
-//! tried has an order too: stripes ascend, whether they are waited for or tried, and rows are in the order of their names.
-//!
-//! A packet that carries out all or nothing ([`Mode::Together`]), of one request or of each of several, is one of these, and may wait for
-//! the stripes of all rows that it creates: in ascending order, and for nothing else.
-//!
-//! A packet that waits for a row ([`Mode::Wait`]) takes no stripe and inserts nothing: it holds its
-//! lane's row and waits for one row that exists. One that waits for a door before it makes a shared hold ([`Mode::Queue`]) does the same, and
-//! passes over the other rows when it has that one.
+//! First the lane's row, then stripes in ascending order, then rows by name (`Group::order`). That no packets deadlock is proved in
+//! docs/design.md, P1 to P10.
 //!
 //! # Why the lists look as they do
 //!
@@ -28,7 +11,6 @@
 //!   the order of the list. An `IN` list may become a scan that waits for rows which it does not name,
 //!   and `ORDER BY` on the table's own column sorts after locking.
 //! - What is decided is decided by one `SELECT`, from the rows as they were; see [`super::change`].
-//! - `LIMIT` keeps MySQL from merging a derived table into an `UPDATE`, which would lose the `SKIP LOCKED`.
 
 use std::collections::HashSet;
 
@@ -45,8 +27,10 @@ use crate::mutant::{self, Mutant};
 use crate::stripe::{Stripe, StripeSet};
 use crate::token::Token;
 
-/// More rows than any batch has: see the module's documentation.
-pub(super) const NO_LIMIT: &str = " LIMIT 1000000";
+/// What `ROW_COUNT()` says of an `INSERT` that inserted a row.
+const ONE_INSERTED: &str = "1";
+/// What it says of an `INSERT … ON DUPLICATE KEY UPDATE` that changed a row: that one counts twice.
+const ONE_CHANGED: &str = "2";
 
 /// What a packet does about rows that are locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +41,8 @@ pub(crate) enum Mode {
     Wait,
     /// Passes over them, and carries out all operations of a [group](RowOperation::group) or none.
     Together,
-    /// The same of a lock's own row and others of its name, but waits for that one before it does anything. Takes no stripe, and creates nothing.
+    /// Waits for the first row, which is a lock's own, before it does anything; then goes on as [`Mode::Together`] with the rows of that
+    /// name. Takes no stripe, and creates nothing.
     Queue,
     /// Passes over them, and decides about one door when it has had its shared rows: [`super::shut`].
     Shut,
@@ -228,7 +213,7 @@ pub(crate) fn register_lane(lane: Token, dialect: Dialect) -> Packet {
             "INSERT INTO t_tag_lock_lane (id,seq,modify_time) VALUES ({id},0,{NOW})"
         ));
     });
-    script.expect("1");
+    script.expect(ONE_INSERTED);
     script.commit("'registered'")
 }
 
@@ -388,7 +373,7 @@ impl Script<'_> {
                 ",{NOW}) ON DUPLICATE KEY UPDATE results=CONCAT(VALUES(seq),';',{OUTCOME})"
             ));
         });
-        self.expect("2");
+        self.expect(ONE_CHANGED);
     }
 
     /// Reads rows without a lock, as the text that [`super::reply::Reply`] decodes, behind what it begins with.

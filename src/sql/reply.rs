@@ -28,7 +28,7 @@ pub(crate) const DONE: u8 = 4;
 /// What a lease is marked with that may idle. A level of an owner is marked with a random number.
 pub(crate) const IDLES: i64 = 1;
 
-/// A row as it was found. Times are microseconds from the server's now; negative: past.
+/// A row as it was found. All times are microseconds by the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowState {
     /// When it was found so, and the operation was carried out if it was: microseconds since 1970 on the server.
@@ -39,9 +39,15 @@ pub(crate) struct RowState {
     /// `holder` is the operation's token.
     pub(crate) mine: bool,
     pub(crate) fence: u64,
+    /// From `at` to the deadline; negative if that is past.
     pub(crate) remaining: i64,
+    /// Of a counter, its value before the last change. Of a lock, what its lease is marked with, as [`IDLES`]; of one that is held shared,
+    /// when it was opened, since 1970.
     pub(crate) previous: i64,
+    /// Of a counter, its value. Of a lock, how many levels its owner has; of one that is, or was, held shared, until when a writer wishes that
+    /// nobody enters, since 1970.
     pub(crate) count: i64,
+    /// For how long after `at` somebody is known to wait for the lock; 0 if nobody is.
     pub(crate) wanted: i64,
     /// The client that the holder's token is from; 0 unless it was asked for.
     pub(crate) client: u32,

@@ -9,7 +9,7 @@ use super::Operation;
 use crate::sql::column::Column;
 use crate::sql::list::{List, Query};
 use crate::sql::outcome::{Judgment, Outcome};
-use crate::sql::packet::{Batch, NO_LIMIT, RowOperation};
+use crate::sql::packet::{Batch, RowOperation};
 use crate::sql::reply::{ACTIVE, RowState};
 use crate::sql::row::{self, BEGINS, RowKey, VALUE};
 use crate::sql::script::Script;
@@ -53,6 +53,10 @@ impl Once {
         }
     }
 }
+
+/// MySQL merges a derived table into the `UPDATE` around it, and would lose its `SKIP LOCKED`; but not one with a `LIMIT`. This is more rows
+/// than any batch has.
+const KEEP_DERIVED_TABLE: &str = " LIMIT 1000000";
 
 const COLUMNS: &[Column] = &[
     Column::Position,
@@ -124,7 +128,7 @@ impl Script<'_> {
             list.all().query(script, query);
         });
         self.require_mark("@tag_lock_once");
-        // A counter may have been locked when the ids were counted, and be free now: then there are more.
+        // A counter that was locked when the ids were counted may be free by now: then more rows change than were counted.
         self.change_at_least("LEAST(ROW_COUNT(),@tag_lock_ids)", |script| {
             script.varies();
             script.push(
@@ -148,9 +152,10 @@ impl Script<'_> {
                     ..ids
                 },
             );
-            script.push(NO_LIMIT);
+            script.push(KEEP_DERIVED_TABLE);
             script.push(lock);
-            // What the last of them leaves becomes of the counter, whichever of its rows the server takes.
+            // Several ids of one counter are several rows here, and the server takes any of them for the counter. So each computes the
+            // counter's final value, which the last addition leaves.
             script.push(&format!(
                 ") q) j) i) k STRAIGHT_JOIN t_tag_lock o FORCE INDEX(PRIMARY) \
                  ON o.lock_name=k.n AND o.kind=3 AND o.slot=0 \
