@@ -1,13 +1,8 @@
-//! What this process knows of a lease that it holds, and how long it may trust it.
-//!
-//! # Clocks
-//!
-//! The server grants until `now + ttl` by its own clock, at some time after the packet was *sent*.
-//! The holder trusts the lease until the instant of sending + what the server said is left, by a
-//! clock that never steps, less a margin. So its trust ends before anybody else can be granted the
-//! lock, also when the process was paused or cut off. It cannot know that a virtual machine was paused
-//! with its clocks, or that the server's clock was stepped forward: there, only fencing tokens and
-//! verification inside a transaction protect, and they always do.
+//! A lease that this process holds: what it is of, whose turn it is, and how it ends.
+
+mod in_transaction;
+mod renewal;
+mod trust;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,10 +10,11 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::renewal::Way;
 use super::Locks;
 use super::semaphore::Seat;
 use super::turn::Part;
-use crate::clock::{Moment, from_micros, micros};
+use crate::clock::{Moment, micros};
 use crate::lock::terms::Terms;
 use crate::metric::Hold;
 use crate::mutant::{self, Mutant};
@@ -27,18 +23,8 @@ use crate::sql::row::{Kind, RowKey};
 use crate::timing::{LOOK_FOR_WRITERS, SLICE};
 use crate::token::Token;
 
-/// Trust ends this much before the lease does, or 2 % of the ttl if that is more.
-const MARGIN: Duration = Duration::from_millis(10);
 /// No [`Moment`].
 const NEVER: i64 = i64::MIN;
-
-/// The way of a renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    Lane,
-    /// Over another connection, while its lane does not answer.
-    Rescue,
-}
 
 /// A granted lease.
 pub(crate) struct Lease {
@@ -195,69 +181,6 @@ impl Lease {
         self.kind == Kind::Lock && !self.together
     }
 
-    /// Takes in that a packet sent at `sent` found `remaining` microseconds left, which is to be no more than it asked for:
-    /// a server whose clock went back finds more, until that clock is set right.
-    pub(crate) fn extend(&self, sent: Moment, remaining: i64) {
-        let sent = if mutant::on(Mutant::TrustFromReply) {
-            Moment::now()
-        } else {
-            sent
-        };
-        let left = from_micros(remaining);
-        let margin = MARGIN.max(left / 50);
-        let mut until = sent.after(left.saturating_sub(margin));
-        if let Some(longest) = self.terms.max_hold {
-            until = until.min(self.granted.after(longest));
-        }
-        self.trusted_until
-            .fetch_max(until.as_micros(), Ordering::AcqRel);
-    }
-
-    /// The server said that it runs until then, in microseconds since 1970 by its clock.
-    pub(crate) fn told(&self, until: i64) {
-        self.told_until.fetch_max(until, Ordering::AcqRel);
-    }
-
-    pub(crate) fn told_until(&self) -> i64 {
-        self.told_until.load(Ordering::Acquire)
-    }
-
-    /// What a renewal says of an owner's level: until when it is known to run.
-    pub(crate) fn level_until(&self) -> Option<i64> {
-        self.terms.owner.map(|_| self.told_until())
-    }
-
-    /// How long it may still be trusted.
-    pub(crate) fn trusted_for(&self) -> Duration {
-        self.trusted_until().left()
-    }
-
-    /// Until when it may be trusted.
-    pub(crate) fn trusted_until(&self) -> Moment {
-        Moment::from_micros(self.trusted_until.load(Ordering::Acquire))
-    }
-
-    /// Whether it is still this process's, as far as this process can know.
-    pub(crate) fn is_held(&self) -> bool {
-        self.is_held_at(Moment::now())
-    }
-
-    /// The same, where it is `now`: some calls ago at the most.
-    pub(crate) fn is_held_at(&self, now: Moment) -> bool {
-        self.is_trusted_at(now) && self.release_open_since.load(Ordering::Acquire) == NEVER
-    }
-
-    /// Whether it is still this process's, unless an open transaction that released it has committed.
-    pub(crate) fn is_trusted(&self) -> bool {
-        self.is_trusted_at(Moment::now())
-    }
-
-    fn is_trusted_at(&self, now: Moment) -> bool {
-        !self.lost.load(Ordering::Acquire)
-            && !self.ended.load(Ordering::Acquire)
-            && (self.trusted_until() > now || mutant::on(Mutant::LocalDeadlineIgnored))
-    }
-
     /// The fencing token of the current turn.
     pub(crate) fn current_turn(&self) -> u64 {
         self.turn.load(Ordering::Acquire)
@@ -325,50 +248,8 @@ impl Lease {
         first
     }
 
-    pub(crate) fn note_release(&self) {
-        self.released.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn was_released(&self) -> bool {
-        self.released.load(Ordering::Acquire)
-    }
-
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
-    }
-
-    /// It is used inside a caller's transaction: it passes in memory no more. Whether it is the holder's of this turn.
-    pub(crate) fn use_in_transaction(&self, turn: u64) -> bool {
-        let _turns = self.lock_signal();
-        let ours = self.current_turn() == turn;
-        if ours {
-            self.in_transaction.store(true, Ordering::Release);
-        }
-        ours
-    }
-
-    /// A transaction of the caller's has released it at `now`, and is open.
-    pub(crate) fn release_is_open(&self, now: Moment) {
-        self.release_open_since
-            .store(now.as_micros(), Ordering::Release);
-    }
-
-    /// A change of its row, sent at `sent`, found it held: if it was released before, that was rolled back.
-    pub(crate) fn found_held(&self, sent: Moment) {
-        let open = self.release_open_since.load(Ordering::Acquire);
-        if open < sent.as_micros() {
-            // Unless it was released once more in this moment.
-            let _ = self.release_open_since.compare_exchange(
-                open,
-                NEVER,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
-        }
-    }
-
-    pub(crate) fn was_in_transaction(&self) -> bool {
-        self.in_transaction.load(Ordering::Acquire)
     }
 
     /// Whether another process waits, as far as is known.
@@ -399,45 +280,6 @@ impl Lease {
     pub(crate) fn set_idle_since(&self, since: Option<Moment>) -> Option<Moment> {
         let since = since.map_or(NEVER, Moment::as_micros);
         moment(self.idle_since.swap(since, Ordering::Relaxed))
-    }
-
-    pub(crate) fn date(&self) -> Moment {
-        Moment::from_micros(self.date.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn set_date(&self, at: Moment) {
-        self.date.store(at.as_micros(), Ordering::Relaxed);
-    }
-
-    /// Marks that a renewal is on its way: by its lane, or as a rescue if one is there already. `None` if both are.
-    pub(crate) fn begin_renewal(&self) -> Option<Way> {
-        let free = |way: &Way| !self.renewing[*way as usize].swap(true, Ordering::AcqRel);
-        [Way::Lane, Way::Rescue].into_iter().find(free)
-    }
-
-    /// A renewal is on its way by its lane.
-    pub(crate) fn is_being_renewed(&self) -> bool {
-        self.renewing[Way::Lane as usize].load(Ordering::Acquire)
-    }
-
-    pub(crate) fn end_renewal(&self, way: Way) {
-        self.renewing[way as usize].store(false, Ordering::Release);
-    }
-
-    /// For how long a renewal by `ttl` asks now, in microseconds; `None` once the longest hold is
-    /// reached.
-    pub(crate) fn renewal(&self, ttl: Duration) -> Option<i64> {
-        let ttl = match self.terms.max_hold {
-            None => ttl,
-            Some(longest) => {
-                let left = self.granted.after(longest).left();
-                if left.is_zero() {
-                    return None;
-                }
-                ttl.min(left)
-            }
-        };
-        Some(micros(ttl))
     }
 
     /// A guard of it is in its caller's hands.

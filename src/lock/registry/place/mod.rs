@@ -1,7 +1,7 @@
 //! One name as this process sees it: who waits for it here, and what is going on about it.
 //!
 //! Plain data and decisions, without I/O: what is to be done comes out as [`Action`]s, which
-//! [`super::registry`] carries out after it has let go of its lock.
+//! [`Locks`](super::Locks) carry out after they have let go of their mutex.
 //!
 //! ```text
 //!            ask              granted
@@ -16,6 +16,8 @@
 //! All wait in one queue. Only an owner that holds the lock already goes past it, one level deeper: it asks on its own.
 
 mod action;
+mod ending;
+mod leaving;
 mod linger;
 mod owner;
 mod waiter;
@@ -35,7 +37,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::sql::reply::RowState;
-use crate::timing::{LOCK_WAIT, SLICE, WANT};
+use crate::timing::{LOCK_WAIT, WANT};
 
 #[derive(Debug)]
 pub(crate) enum State {
@@ -159,69 +161,6 @@ impl Place {
         self.state = self.levels.pop().map_or(State::Idle, State::Held);
     }
 
-    /// A waiter's time is over.
-    pub(crate) fn time_is_over(
-        &mut self,
-        id: u64,
-        now: Moment,
-        actions: &mut Vec<Action>,
-    ) -> Leaving {
-        if let Some(entrant) = self
-            .entrants
-            .iter_mut()
-            .find(|entrant| entrant.waiter.id == id)
-        {
-            entrant.waiter.once = true;
-            return Leaving::Stays(entrant.since);
-        }
-        let first = self.queue.is_first(id);
-        let blind = self.watch.is_blind();
-        let Some(waiter) = self.queue.get_mut(id) else {
-            return Leaving::Answered;
-        };
-        let answer = match self.state {
-            State::Asking { asking, since } if !matches!(asking, Asking::AtRow(_)) => {
-                let asked = (first || blind) && !mutant::on(Mutant::ShortWaitUnasked);
-                (waiter.once || asked).then_some(since)
-            }
-            _ => waiter.once.then_some(now),
-        };
-        if let Some(since) = answer {
-            waiter.once = true;
-            return Leaving::Stays(since);
-        }
-        self.leave(id, now, actions);
-        // A release that is on its way may be on its way for long.
-        let ours = matches!(self.state, State::Held(_));
-        Leaving::Left {
-            seen: ours || self.watch.is_fresh(now),
-        }
-    }
-
-    /// A waiter goes away. False: it has its answer.
-    pub(crate) fn leave(&mut self, id: u64, now: Moment, actions: &mut Vec<Action>) -> bool {
-        if let Some(position) = self
-            .entrants
-            .iter()
-            .position(|entrant| entrant.waiter.id == id)
-        {
-            self.entrants.remove(position);
-            return true;
-        }
-        let left = self.queue.remove(id).is_some();
-        if left {
-            self.give_up(now, actions);
-        }
-        left
-    }
-
-    /// When nobody waits any more, nobody is to be let go first for our sake.
-    fn give_up(&mut self, now: Moment, actions: &mut Vec<Action>) {
-        if self.queue.is_empty() && self.watch.take_back(now) {
-            actions.push(Action::NoLongerWant);
-        }
-    }
-
     /// The server granted the lock.
     pub(crate) fn granted(&mut self, lease: Arc<Lease>, now: Moment, actions: &mut Vec<Action>) {
         self.watch.own(lease.fence, now);
@@ -240,16 +179,6 @@ impl Place {
         }
         // Nobody is there to take it, or it came too late to be trusted.
         self.give_back(lease, actions);
-    }
-
-    fn give_back(&mut self, lease: Arc<Lease>, actions: &mut Vec<Action>) {
-        lease.end();
-        self.state = State::Releasing;
-        self.release_is_busy = false;
-        actions.push(Action::Release {
-            lease,
-            announce: true,
-        });
     }
 
     /// The server refused: somebody else holds the lock, or a transaction the row (`None`).
@@ -346,120 +275,6 @@ impl Place {
             }
         } else if !gives_way && !self.watch.courtesy(now) {
             self.ask(Asking::Waiting, now, actions);
-        }
-    }
-
-    /// The holder of the current turn is done with it. `hears`: whoever wants it elsewhere is heard.
-    pub(crate) fn end_turn(
-        &mut self,
-        lease: &Arc<Lease>,
-        hears: bool,
-        now: Moment,
-        actions: &mut Vec<Action>,
-    ) -> TurnOver {
-        if !self.is_current(lease) {
-            // A level beside others; or it was lost before, and the place has gone on without it.
-            self.drop_level(lease);
-            if !lease.has_ended() {
-                actions.push(give_back_quietly(lease));
-            }
-            return TurnOver::Over;
-        }
-        if self.may_pass(lease, now) {
-            if lease.look_is_due(now, SLICE) {
-                actions.push(Action::LookForOthers(Arc::clone(lease)));
-            }
-            if lease.next_turn().is_some() && self.queue.hand(lease) {
-                return TurnOver::HandedOn;
-            }
-        }
-        if self.may_linger(lease, hears, now) {
-            self.state = State::Lingering(Arc::clone(lease));
-            return TurnOver::Lingers;
-        }
-        match self.levels.pop() {
-            Some(level) => {
-                self.state = State::Held(level);
-                actions.push(give_back_quietly(lease));
-            }
-            None => self.give_back(Arc::clone(lease), actions),
-        }
-        TurnOver::Over
-    }
-
-    fn is_current(&self, lease: &Arc<Lease>) -> bool {
-        matches!(&self.state, State::Held(held) | State::Lingering(held) if Arc::ptr_eq(held, lease))
-    }
-
-    fn drop_level(&mut self, lease: &Arc<Lease>) {
-        self.levels.retain(|level| !Arc::ptr_eq(level, lease));
-    }
-
-    fn may_pass(&self, lease: &Lease, now: Moment) -> bool {
-        let others = lease.is_wanted() && now.since(lease.answered) >= SLICE;
-        !others
-            && lease.terms.may_pass()
-            && (!lease.was_in_transaction() || mutant::on(Mutant::TurnAfterVerify))
-            && lease.is_held_at(now)
-            && self
-                .queue
-                .first()
-                .is_some_and(|first| first.terms.share(&lease.terms))
-    }
-
-    /// The release waits for a transaction that holds the row.
-    pub(crate) fn release_is_busy(&mut self) {
-        if matches!(self.state, State::Releasing) {
-            self.release_is_busy = true;
-            self.queue.refuse_once();
-        }
-    }
-
-    /// The release is known. `wanted`: for how long another process is still known to wait; `fence`: as it is now, if the
-    /// row was ours.
-    pub(crate) fn released(
-        &mut self,
-        wanted: Duration,
-        fence: Option<u64>,
-        now: Moment,
-        actions: &mut Vec<Action>,
-    ) {
-        if !matches!(self.state, State::Releasing) {
-            return;
-        }
-        if let Some(level) = self.levels.pop() {
-            self.state = State::Held(level);
-            self.queue.refuse_once();
-            self.admit(now, actions);
-        } else if self.watch.let_go_first(wanted, fence, now) {
-            self.queue.refuse_once();
-            self.state = State::Watching;
-            actions.push(Action::Watch);
-        } else {
-            self.ask(Asking::New, now, actions);
-        }
-    }
-
-    /// The lease is lost while a task still holds its guard: the others ask the table.
-    pub(crate) fn lost(&mut self, lease: &Arc<Lease>, now: Moment, actions: &mut Vec<Action>) {
-        if !self.is_current(lease) {
-            self.drop_level(lease);
-        } else if let Some(level) = self.levels.pop() {
-            self.state = State::Held(level);
-        } else {
-            self.ask(Asking::New, now, actions);
-        }
-    }
-
-    /// Nothing can be had from the server for the first waiter, nor for those behind it: they are told.
-    pub(crate) fn fail(&mut self, error: &Error, now: Moment, actions: &mut Vec<Action>) {
-        self.queue.fail(error);
-        self.give_up(now, actions);
-        if !matches!(
-            self.state,
-            State::Held(_) | State::Lingering(_) | State::Releasing
-        ) {
-            self.settle_down();
         }
     }
 
