@@ -156,7 +156,7 @@ impl Carrier {
     fn recover(&mut self) {
         let under_way = self.link.under_way();
         self.link.give_up_identity();
-        // Without a packet under way they hear that there was none.
+        // Without a packet under way nothing was sent: dropping the errand tells that to who asked.
         for errand in self.carries.drain(..) {
             if let Some(numbered) = under_way {
                 errand.lose(numbered);

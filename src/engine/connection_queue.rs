@@ -23,9 +23,9 @@ pub(super) struct ConnectionQueue<C> {
     /// When the server last refused one.
     refused: Option<Moment>,
     waiting: VecDeque<oneshot::Sender<C>>,
-    /// Sessions that were given up, and that the server may still have; and how many those are with those that are asked for
-    /// just now. They count as open.
+    /// Sessions that were given up, and that the server may still have.
     given_up: Vec<SessionId>,
+    /// How many of `open` were given up: those, and the ones about which a connection asks the server just now.
     lingering: usize,
     /// When they were last asked for.
     asked_for: Option<Moment>,
@@ -109,7 +109,7 @@ impl<C> ConnectionQueue<C> {
     pub(super) fn ask(&mut self, now: Moment) -> ConnectionTurn<C> {
         if self.admits(now) {
             if self.is_short(now) && self.lingering > 0 {
-                // It asks for those that were given up, and nobody else does meanwhile.
+                // This connection will ask whether the sessions that were given up have ended: no other needs to for a while.
                 self.asked_for = Some(now);
             }
             self.open += 1;

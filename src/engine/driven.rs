@@ -24,7 +24,7 @@ pub(super) async fn driven<T>(
 ) -> Result<T, Error> {
     let elsewhere = Handle::try_current().is_ok_and(|current| current.id() != runtime.id());
     if elsewhere {
-        // Apart, so that the others need no room for it.
+        // Boxed: it is rare, and every call's future would have room for it.
         Box::pin(driven_elsewhere(runtime, pause, call)).await
     } else {
         call.await

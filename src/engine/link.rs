@@ -199,8 +199,8 @@ impl Link {
                     return unknown;
                 };
                 let late = reply.server_now > not_after;
-                // It says when it was decided, which was before a row was waited for. A clock that has been stepped is known
-                // before the packet runs again.
+                // Where a row is waited for, the server's time in the reply is that from before the wait, and says little of its clock now.
+                // But if the packet was late, it runs again, and a step of the clock must be known by then.
                 if mode != Mode::Wait || late {
                     self.shared.observe(&reply, sent);
                 }
@@ -218,7 +218,7 @@ impl Link {
             Err(Failure::RolledBack { meaning, error }) => {
                 self.under_way = None;
                 if meaning == Meaning::Hopeless {
-                    // A session goes on with the privileges that its account had in the database when it came.
+                    // A session keeps the privileges that its account had when it connected: a new one sees those that were granted since.
                     self.session = None;
                 }
                 let waited = code_of(&error) == Some(LOCK_WAIT_TIMEOUT);
@@ -227,7 +227,7 @@ impl Link {
                 }
                 let locked = waited && self.cause.is_none();
                 if matches!(self.cause, Some(Error::Locked { whole: false, .. })) && waited {
-                    // The lane's own row: another one may be free.
+                    // Somebody has locked the lane's own row: register a new one.
                     self.registration = None;
                 }
                 Sent::RolledBack {
@@ -315,7 +315,7 @@ impl Link {
                 Ok(_) => {}
                 Err(error) => {
                     let waited = code_of(&error) == Some(LOCK_WAIT_TIMEOUT);
-                    // Its COMMIT was not reached.
+                    // The query failed before its COMMIT, and its transaction may be open.
                     self.session = None;
                     return Some(if waited {
                         Error::Locked { table, whole: true }

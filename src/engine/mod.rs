@@ -34,7 +34,7 @@
 //! | several rows | [`together`] | a request for several rows, all or none: a task for each |
 //! | | [`load`] | decides which of these requests go together in one packet |
 //! | | [`carrier`] | sends their packets, as lanes send batches |
-//! | lifecycle | [`supervise`] | runs a task again after a panic |
+//! | lifecycle | [`mod@supervise`] | runs a task again after a panic |
 //! | | [`backoff`] | how long to pause before the next attempt |
 //! | | [`pending`] | counts the requests under way: lanes end when there are none |
 //! | | [`shutdown`] | ends the engine's tasks when the client closes |

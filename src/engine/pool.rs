@@ -230,7 +230,7 @@ impl Drop for CountGuard {
 
 /// A connection, with its place among those of its client.
 pub(super) struct Connection {
-    // Closed before its place is free.
+    // Fields are dropped in this order: the session is closed before the connection is counted off.
     session: Session,
     counted: CountGuard,
     used: Moment,

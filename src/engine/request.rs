@@ -195,9 +195,9 @@ impl Course {
     /// Takes in what was seen of its row at this stage, if that is not its answer.
     pub(super) fn note(&mut self, stage: Stage, how: How, row: Option<&RowState>) {
         match (row, stage) {
-            // It was not had, and then read.
+            // The packet did not have the row, and a read then found it: somebody had it locked.
             (Some(_), _) => self.passed_over |= how == How::Look,
-            // At first it may be missing.
+            // It may be missing: that is no lock.
             (None, Stage::Try) => {}
             (None, Stage::Create) => self.not_created = true,
             (None, Stage::Stripe { .. } | Stage::Row) => self.passed_over = true,

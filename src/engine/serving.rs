@@ -140,7 +140,7 @@ impl Serving {
         if !is_left() {
             some.await;
         } else if tokio::time::timeout(LEFT, some).await.is_err() {
-            // Nothing of what is left is in a packet.
+            // No lane has taken anything of this queue meanwhile: its own lane takes it back.
             let mut states = self.states.lock();
             if states[self.own].served_by == ServedBy::LeftToOthers {
                 states[self.own].served_by = ServedBy::Returned;
@@ -157,7 +157,7 @@ impl Serving {
                 states[self.own].served_by = ServedBy::LeftToOthers
             }
             ServedBy::Nobody | ServedBy::Returned => {
-                // Whoever is not connected either waits for this one.
+                // It connects first. Lanes that have no connection either leave their requests to it, so that only one connects.
                 let room = if connected { 0 } else { TOGETHER };
                 states[self.own].served_by = ServedBy::OwnLane(Work { room, connected });
             }
@@ -204,7 +204,8 @@ impl Serving {
             let usual = rows.max(states[other].usual);
             if rows > 0 && usual <= room.rows && room.bytes > 0 {
                 let mut more = queue.take(room).unwrap_or_default();
-                // One id of two counters: the second finds it used, in a packet of its own.
+                // One id for two counters: the other counter's queue may have it too, and a packet has each row once. The second goes
+                // with a later packet, and finds the id used.
                 let again = |group: &mut Group| {
                     group.operation.once().is_some()
                         && batch.iter().any(|other| other.key == group.key)

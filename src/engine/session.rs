@@ -96,7 +96,7 @@ impl Session {
         commit: Commit,
         limit: Duration,
     ) -> Result<Self, sqlx::Error> {
-        // What is said once is said with the other settings.
+        // sqlx would send these settings in a query of its own: the library sends them with its others.
         let options = options
             .clone()
             .disable_statement_logging()
@@ -143,7 +143,7 @@ impl Session {
             ));
         }
         let encrypted = answer(CIPHER).is_some_and(|cipher| !cipher.is_empty());
-        // Without it the session cannot be killed, and all else works. Of a local socket it says nothing.
+        // By its address another session can kill it. A session over a local socket has none: it cannot be killed, and all else works.
         let has_port = |address: &String| address.contains(':');
         let mut address = answer(ADDRESS).filter(has_port);
         if let Dialect::MariaDb { sequences } = &mut dialect {

@@ -89,7 +89,8 @@ async fn work(shared: &Arc<Shared>, unsettled: &mut Unsettled) {
                     }
                 }
                 let closing = shared.closing.is_cancelled();
-                // Nobody wants to know any more. A lock that may have been granted is released, if there is any time for that.
+                // While the client closes, it gives up when the time of all requests is over. But as long as it may find a granted lock, it goes on: that
+                // lock is released then.
                 let over = |group: &Group| {
                     let mut members = group.members.iter();
                     members.all(|member| member.expires <= now && !member.request.acquires())
@@ -129,7 +130,7 @@ fn conclude(shared: &Shared, mut group: Group, position: usize, settled: &Settle
         Settled::Fenced => shared.put([group], None),
         Settled::Committed { rows, recorded } => {
             let row = rows.get(position).and_then(Option::as_ref);
-            // What was recorded without its row was passed over, and has changed nothing.
+            // A record without its row: the packet passed over the row, and has changed nothing.
             let next = (!recorded || row.is_some()).then(|| {
                 next(Case {
                     operation: &group.operation,

@@ -234,7 +234,7 @@ impl Shared {
         let others = match &group.operation {
             Operation::Once(_) => false,
             Operation::Acquire(_) if !row.granted => true,
-            // It had been taken to be missing since it was not had, and was locked.
+            // A packet did not have the row, so it was taken to be missing; but it is there: others had it locked.
             _ => group.course.stage.creates() && !group.course.guessed && !is_new,
         };
         if others {

@@ -145,7 +145,7 @@ pub(crate) fn next(case: Case<'_>) -> Next {
 /// The packet did not have its row.
 fn not_had(case: Case<'_>) -> Next {
     if case.how == How::Glance {
-        // Where connections are shared, rows are only glanced at: one that is gone must be told from one that is locked.
+        // Where connections are shared, the packet skips locked rows: read the row, to tell one that is gone from one that is locked.
         return match case.stage {
             Stage::Row => Next::Look,
             stage => Next::Go(stage),
@@ -161,7 +161,7 @@ fn not_had(case: Case<'_>) -> Next {
         Stage::Create if !case.tries.is_multiple_of(LOOK_EVERY) => Next::Retry,
         Stage::Create if case.tries < TRIES_TO_CREATE => Next::Look,
         Stage::Create | Stage::Stripe { create: false } => Next::Go(Stage::Stripe { create: true }),
-        // It would have been created: it is there, and locked.
+        // The packet had the stripe, and would have created a missing row. So the row is there and locked, most likely.
         Stage::Stripe { create: true } => Next::Look,
         // It was there.
         Stage::Row => Next::Go(Stage::Create),
@@ -185,7 +185,7 @@ fn decided(case: Case<'_>, row: &RowState) -> Next {
                     Next::Go(Stage::Stripe { create: true })
                 }
                 Stage::Stripe { create: true } => Next::Go(Stage::Row),
-                // It may be what is missing.
+                // It waited for the id's row and its counter: the counter's row may be missing.
                 Stage::Row => Next::Go(Stage::Create),
             },
             _ => Next::Go(Stage::Row),
@@ -211,7 +211,8 @@ fn seen_locked(case: Case<'_>) -> Next {
         return Next::Retry;
     }
     match (verdict, case.operation) {
-        // Where many ask in vain for a lock, they stand in line for its stripe, and its row is locked most of the time.
+        // The row is locked again and again, as by many acquires in line at its stripe, each of whose packets locks the row. Who stands in
+        // that line too has the row in its turn.
         (_, operation)
             if open && case.stage == Stage::Try && never_waits_for_its_row(operation) =>
         {

@@ -175,9 +175,9 @@ impl Waiting {
                 put_off.push_back(group);
             }
         }
-        // Rows with more to do come back behind the others; those that cannot be waited for together come next.
+        // `later`: rows with more to do, which go behind all others. `next`: rows for which this packet cannot wait, which go before all others.
         let (mut later, mut next): (Vec<RowKey>, Vec<RowKey>) = (Vec::new(), Vec::new());
-        // They stand in both lists, perhaps.
+        // Rows that were taken. The urgent and the ready list may both have a row.
         let mut taken_here: HashSet<RowKey> = HashSet::new();
         while fits(&batch, bytes) && next.len() < limits.rows {
             let Some(key) = self.urgent.pop_front().or_else(|| self.ready.pop_front()) else {

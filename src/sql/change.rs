@@ -93,7 +93,7 @@ impl Script<'_> {
             .collect();
         let mark = self.mark();
         if rows.is_empty() {
-            // The operations with statements of their own add to it.
+            // Operations with statements of their own (`Once`) append to these variables.
             let marked = self.marked().replace("v.mark", &mark.to_string());
             self.statement(|script| {
                 script.push(&format!(
@@ -186,13 +186,13 @@ impl Script<'_> {
             groups.entry(row.group).or_default().push(*position);
         }
         let (whole, is_whole) = if groups.len() == 1 {
-            // Then it has this length, and no other list has.
+            // One group: all of it is granted if the list is as long as that of all positions, and no other list is.
             let whole = format!("IF(LENGTH(@tag_lock_granted)={all},@tag_lock_granted,'')");
             (whole, format!("LENGTH(@tag_lock_granted) IN(0,{all})"))
         } else {
             let groups: Vec<String> = groups.values().map(|group| whole_group(group)).collect();
             let whole = format!("CONCAT_WS(',',{})", groups.join(","));
-            // To take them away once more takes nothing away.
+            // The check: to take incomplete groups away once more changes nothing.
             let is_whole = format!("@tag_lock_granted={whole}");
             (whole, is_whole)
         };

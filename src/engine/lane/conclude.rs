@@ -34,7 +34,7 @@ impl Lane {
         if look.is_empty() {
             return;
         }
-        // What it is that speaks against them stands in the rows. They have changed nothing, and can run again.
+        // The packet did nothing for these, and does not say why: their rows do, which are read without a lock. They can run again.
         self.batch = look;
         let rows: Vec<_> = self.batch.iter().map(|group| group.row(false)).collect();
         let Some(reply) = self.link.read(&rows).await else {
@@ -82,7 +82,8 @@ impl Lane {
         match next {
             Next::Answer(outcome) => self.shared.answer(group, &outcome, sent, false),
             Next::Go(_) if group.course.guessed => {
-                // It was its first attempt.
+                // Its row was only guessed to be missing. This packet takes the place of the first attempt, at `Stage::Try`, that it
+                // skipped: it stays at its stage.
                 group.course.guessed = false;
                 self.shared.put([group], Some(self.kind));
             }

@@ -66,7 +66,7 @@ impl Locks {
                 _ => locks.ask(&of, question),
             },
             Ok(Taken::Refused(rows)) => {
-                // Nothing is known of a row that was passed over, nor of one of which a part was.
+                // The door, or one of its shared rows, was passed over since somebody had it locked: then nothing is known.
                 let seen = rows.first().copied().flatten();
                 let busy = rows.first().is_some_and(Option::is_none);
                 let row = seen.unwrap_or(row).held_for(Some(micros(WANT)));

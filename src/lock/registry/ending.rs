@@ -64,7 +64,8 @@ impl Locks {
             lease.hold.end();
         }
         let now = Moment::now();
-        // Whoever was told that the lease is lost is told so again, at once. If it is not, the release frees the lock.
+        // The holder was told that the lease is lost, and is told so again without waiting for the server. A release is sent all the same: if
+        // the lease is not lost, that frees the lock.
         let was_lost = lease.is_lost() && !lease.was_released();
         let mut actions = Vec::new();
         let heard = lease.terms.may_linger() && locks.lingering.hears(now);

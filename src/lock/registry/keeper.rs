@@ -203,7 +203,7 @@ pub(super) fn renew(locks: &Arc<Locks>, lease: &Arc<Lease>) {
         return;
     };
     let ttl = if lease.terms.auto_renew { most } else { 0 };
-    // First: whoever takes it in may panic, and then no renewal has begun.
+    // Before the renewal begins: a subscriber that takes in the span may panic, and then none has begun.
     let span = telemetry::renew(&lease.name);
     let Some(way) = lease.begin_renewal() else {
         return;

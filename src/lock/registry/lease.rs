@@ -62,7 +62,7 @@ pub(crate) struct Lease {
     ended: AtomicBool,
     /// A guard of it has reached its caller: from then on the minimum hold counts.
     reached: AtomicBool,
-    /// It ended by a release inside a caller's transaction.
+    /// It was given back already: by a transaction of the caller's, by a downgrade, or as the slot of a job that is done.
     released: AtomicBool,
     /// By way, whether a renewal is on it.
     renewing: [AtomicBool; 2],
@@ -95,7 +95,7 @@ impl Lease {
         wanted: bool,
     ) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        // Nobody gives back what a shared hold does not use: the door has its token, and those of others, for good.
+        // One token: the release of a shared hold does not change the door, so it could not give back there what is left of a block.
         let block = if kind == Kind::Shared {
             1
         } else {

@@ -69,7 +69,7 @@ impl Ticket<'_> {
         let span = telemetry::wait(self.line.name());
         let answer = match self.wait {
             Wait::Forever => self.answer().instrument(span).await?,
-            // Apart, so that the others need no room for it.
+            // Boxed, so that the future of a wait without an end has no room for it.
             _ => Box::pin(self.wait_for_a_time()).instrument(span).await?,
         };
         Ok(answer.inspect(|turn| turn.lease.reached_its_caller()))

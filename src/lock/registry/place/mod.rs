@@ -89,7 +89,7 @@ impl Place {
         now: Moment,
         actions: &mut Vec<Action>,
     ) -> Option<Waiter> {
-        // It does not serve this one.
+        // The lease that idles here does not serve this waiter, or `take` had given it.
         if let Some(lease) = self.lingering() {
             self.give_back(lease, actions);
         }
@@ -166,7 +166,8 @@ impl Place {
         self.watch.own(lease.fence, now);
         let in_time = lease.is_held();
         let taken = in_time && self.queue.hand(&lease);
-        // Who asked for one answer has it. If it came too late to be trusted, nobody was in the way, but for one of us who waits on.
+        // Waiters that take one answer have it now: refused. But if the grant came too late to be trusted, nobody was in their way, unless one of
+        // ours waits before them: then they are told that the server did not answer in time.
         if in_time || self.queue.first().is_some_and(|first| !first.once) {
             self.queue.refuse_once();
         } else {

@@ -26,7 +26,7 @@ impl Place {
             State::Held(lease) => lease.terms.owner == Some(owner),
             State::Watching if once => self.watch.may_enter(owner),
             State::Watching => self.watch.seems_held_by(owner),
-            // Who does not wait is told whether it does.
+            // An owner who does not wait asks at once: the server says whether it holds the lock.
             State::Asking { .. } => once,
             State::Idle | State::Lingering(_) | State::Releasing => false,
         }

@@ -200,7 +200,7 @@ impl Watch {
             pause = pause.min(GIVE_WAY.saturating_sub(distance));
         }
         self.next = if self.seldom {
-            // All names at once.
+            // On whole seconds, so that one query looks at all names for which this client stands by.
             now.after(LOOK_STANDING_BY).rounded_down(LOOK_STANDING_BY)
         } else {
             now.after(pause)
