@@ -237,7 +237,7 @@ impl Leadership {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
+    /// Not cancel safe: see [dropped calls in a transaction](crate::LockClient#dropped-calls-in-a-transaction).
     pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         self.guard.verify_in(connection).await
     }

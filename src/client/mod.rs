@@ -38,6 +38,19 @@ use crate::watch::LockWatch;
 /// sent and nothing is renewed. Calls may come from other runtimes: where the client's does not run its tasks, they end with
 /// [`Error::NotDriven`] a second or two after the request timeout. A call needs a runtime with a timer for its time limit.
 /// [`own_thread`](LockClientBuilder::own_thread) gives the client a thread and a runtime of its own, so that none of this matters.
+///
+/// # Dropped calls in a transaction
+///
+/// The calls whose names end in `_in` work on a connection of yours. The future of one may be dropped in the middle: by a time limit, by
+/// `select!`, by a web server whose client has hung up. Then drop the `Transaction` too: nothing of it is committed, and lock and counter are as
+/// before. sqlx rolls it back before the connection is used again; a pool does so at once. Until the server has read that, the row may stay
+/// locked: a statement that waits for a row waits on, for `innodb_lock_wait_timeout` (50 s by default) at most. On a connection of your own,
+/// close it.
+///
+/// Do not go on in such a transaction: it is not known whether the statement was carried out.
+///
+/// Where the network cuts the server's answer in two just then, sqlx 0.9 loses its place, and the pool loses that connection until the server
+/// closes it (`wait_timeout`). A transaction in a task of its own (`tokio::spawn`) is not dropped with its caller.
 #[derive(Clone)]
 pub struct LockClient {
     inner: Arc<Inner>,

@@ -78,7 +78,7 @@ impl JobLease {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
+    /// Not cancel safe: see [dropped calls in a transaction](crate::LockClient#dropped-calls-in-a-transaction).
     pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         self.view.verify_in(connection).await
     }
@@ -116,7 +116,7 @@ impl JobLease {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
+    /// Not cancel safe: see [dropped calls in a transaction](crate::LockClient#dropped-calls-in-a-transaction).
     pub async fn finish_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         let lease = self.view.use_in_transaction()?;
         // First: what became of a statement without an answer is found out at the end.

@@ -268,7 +268,7 @@ impl SharedGuard {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
+    /// Not cancel safe: see [dropped calls in a transaction](crate::LockClient#dropped-calls-in-a-transaction).
     pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         self.guard.verify_in(connection).await
     }
@@ -282,7 +282,7 @@ impl SharedGuard {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection.
+    /// Not cancel safe: see [dropped calls in a transaction](crate::LockClient#dropped-calls-in-a-transaction).
     pub async fn release_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         self.guard.release_in(connection).await
     }

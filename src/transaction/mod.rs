@@ -76,7 +76,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
+    /// Not cancel safe: see [dropped calls in a transaction](LockClient#dropped-calls-in-a-transaction).
     pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         self.as_view().verify_in(connection).await
     }
@@ -96,7 +96,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection.
+    /// Not cancel safe: see [dropped calls in a transaction](LockClient#dropped-calls-in-a-transaction).
     pub async fn release_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         let view = self.as_view();
         if view.is_reentrant() {
@@ -142,7 +142,7 @@ impl LeaseView {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
+    /// Not cancel safe: see [dropped calls in a transaction](LockClient#dropped-calls-in-a-transaction).
     pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         let home = self.home().await?;
         let change = self.verification(&home)?;
@@ -199,7 +199,7 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection.
+    /// Not cancel safe: see [dropped calls in a transaction](LockClient#dropped-calls-in-a-transaction).
     pub async fn lock_in(
         &self,
         connection: &mut MySqlConnection,
@@ -229,7 +229,7 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection.
+    /// Not cancel safe: see [dropped calls in a transaction](LockClient#dropped-calls-in-a-transaction).
     pub async fn try_lock_in(
         &self,
         connection: &mut MySqlConnection,
@@ -349,7 +349,7 @@ impl Counter {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection.
+    /// Not cancel safe: see [dropped calls in a transaction](LockClient#dropped-calls-in-a-transaction).
     pub async fn add_in(&self, connection: &mut MySqlConnection, delta: i64) -> Result<i64, Error> {
         match self
             .change_in(connection, delta, (i64::MIN, i64::MAX))
@@ -374,7 +374,7 @@ impl Counter {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection.
+    /// Not cancel safe: see [dropped calls in a transaction](LockClient#dropped-calls-in-a-transaction).
     pub async fn add_within_in(
         &self,
         connection: &mut MySqlConnection,
@@ -393,7 +393,7 @@ impl Counter {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection.
+    /// Not cancel safe: see [dropped calls in a transaction](LockClient#dropped-calls-in-a-transaction).
     pub async fn get_in(&self, connection: &mut MySqlConnection) -> Result<i64, Error> {
         let key = self.key()?;
         self.client().touch(&key).await?;

@@ -20,7 +20,12 @@ pub(crate) async fn post(
     State(shop): State<Shop>,
     Path(customer): Path<String>,
 ) -> (StatusCode, String) {
-    match place(&shop, &customer).await {
+    // In a task of its own: if the customer hangs up, axum drops this handler, and the transaction is not cut off in the middle.
+    let order = tokio::spawn({
+        let customer = customer.clone();
+        async move { place(&shop, &customer).await }
+    });
+    match order.await.map_err(Into::into).flatten() {
         Ok(Order::Placed { number }) => (StatusCode::CREATED, number.to_string()),
         Ok(Order::Twice) => (StatusCode::CONFLICT, "you have an order".to_owned()),
         Ok(Order::SoldOut) => (StatusCode::GONE, "sold out".to_owned()),

@@ -148,7 +148,7 @@ impl LockAllGuard {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection, as with any query of sqlx.
+    /// Not cancel safe: see [dropped calls in a transaction](crate::LockClient#dropped-calls-in-a-transaction).
     pub async fn verify_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         let mut views = self.views();
         if mutant::on(Mutant::GroupVerifiedInPart) {
@@ -168,7 +168,7 @@ impl LockAllGuard {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: after dropping the future, close the connection.
+    /// Not cancel safe: see [dropped calls in a transaction](crate::LockClient#dropped-calls-in-a-transaction).
     pub async fn release_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         release_all_in(&self.views(), connection).await
     }
