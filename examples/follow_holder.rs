@@ -31,10 +31,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     holder.description
                 );
                 assert!(
-                    holder.fencing_token > last,
+                    holder.highest_fencing_token > last,
                     "grants are told in their order"
                 );
-                last = holder.fencing_token;
+                last = holder.highest_fencing_token;
                 holders.push(holder.held_by);
             }
             None => println!("free"),

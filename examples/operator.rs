@@ -24,13 +24,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let page = operator.list(after.as_deref(), 100).await?;
         for lock in &page {
             println!(
-                "{:<14} {:?} by {} ({}), {:.1} s left, token {}",
+                "{:<14} {:?} by {} ({}), {:.1} s left, highest token {}",
                 lock.name,
                 lock.state,
                 lock.held_by,
                 lock.description,
                 lock.remaining.as_secs_f64(),
-                lock.fencing_token
+                lock.highest_fencing_token
             );
         }
         match page.last() {

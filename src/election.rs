@@ -286,7 +286,7 @@ impl Leader {
         Self {
             value: holder.description,
             held_by: holder.held_by,
-            fencing_token: holder.fencing_token,
+            fencing_token: holder.highest_fencing_token,
             since: holder.since,
         }
     }

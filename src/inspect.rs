@@ -107,8 +107,10 @@ pub struct LockInfo {
     pub deadline: DateTime<Utc>,
     /// How much of the lease is left; zero when it is free, or done.
     pub remaining: Duration,
-    /// The highest fencing token that may have been given out.
-    pub fencing_token: u64,
+    /// The highest fencing token that this grant may give out. The holder's own ([`LockGuard::fencing_token`](crate::LockGuard::fencing_token))
+    /// is up to 65,535 lower: a grant reserves so many for the tasks of its process. Of a lock that is free: the last that was given out, or, where a
+    /// lease has ended without a release, that may have been.
+    pub highest_fencing_token: u64,
     /// How many levels of one owner hold it; 1 without an owner, 0 when nobody holds it. Of a lock that is held shared: how many shared holds
     /// there are; tasks of one process may have one together.
     pub depth: u64,
@@ -146,7 +148,7 @@ impl LockInfo {
             description: row.try_get_unchecked(3)?,
             deadline: time(deadline),
             remaining: from_micros(left),
-            fencing_token: row.try_get_unchecked(4)?,
+            highest_fencing_token: row.try_get_unchecked(4)?,
             depth: match state {
                 LockState::Held => u64::try_from(count).unwrap_or_default(),
                 LockState::Free | LockState::Kept | LockState::Done | LockState::Shared => 0,
@@ -280,7 +282,7 @@ mod serde_tests {
             description: String::new(),
             deadline: time(1_700_000_000_000_001),
             remaining: Duration::from_micros(1_000_001),
-            fencing_token: u64::MAX,
+            highest_fencing_token: u64::MAX,
             depth: 1,
             modified: time(0),
             wish: Wish::of(1_700_000_000_000_001, 1_699_999_999_000_001),

@@ -211,3 +211,34 @@ async fn a_wish_is_read_with_its_lock() {
     drop(waiting.await.expect("no panic").expect("acquires"));
     database.remove().await;
 }
+
+/// What stands in the table is the end of what a grant may give out to the tasks of its process.
+#[tokio::test]
+async fn the_highest_token_is_not_far_above_the_holders_own() {
+    let database = TestDatabase::new().await;
+    let (client, other) = (database.client().await, database.client().await);
+    let highest = async |name: &str| {
+        let info = other.inspect(name).await.expect("inspects");
+        info.expect("a row").highest_fencing_token
+    };
+    let first = client.lock("l").acquire().await.expect("acquires");
+    let grant = highest("l").await;
+    assert_eq!(grant - first.fencing_token(), 65_535);
+    let mut watch = other.watch("l").expect("a name");
+    let holder = watch.next().await.expect("an item").expect("an answer");
+    assert_eq!(holder.expect("held").highest_fencing_token, grant);
+    // The next turn of the same grant.
+    let (own, request) = (first.fencing_token(), client.lock("l"));
+    let next = tokio::spawn(request.acquire());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    first.release().await.expect("ours");
+    let next = next.await.expect("a task").expect("acquires");
+    assert!(next.fencing_token() > own && next.fencing_token() <= highest("l").await);
+    next.release().await.expect("ours");
+    // What never passes on in memory reserves none.
+    let kept = client.lock("m").auto_renew(false);
+    let kept = kept.acquire().await.expect("acquires");
+    assert_eq!(highest("m").await, kept.fencing_token());
+    kept.release().await.expect("ours");
+    database.remove().await;
+}

@@ -97,7 +97,7 @@ async fn what_a_slot_says_of_itself() {
             assert_eq!(info.state, LockState::Held);
             assert_eq!(info.name, "job@1");
             assert_eq!(info.description, "the first");
-            assert_eq!(info.fencing_token, lease.fencing_token());
+            assert_eq!(info.highest_fencing_token, lease.fencing_token());
             assert!(!slot(&other, "1").is_done().await?);
             Ok::<_, Error>(7)
         });
@@ -423,7 +423,7 @@ async fn a_purge_leaves_what_was_done_lately() {
     );
     // Forgotten: it runs again, with a higher token.
     let again = slot(&client, "old").run_once(async |lease| {
-        assert!(lease.fencing_token() > before.fencing_token);
+        assert!(lease.fencing_token() > before.highest_fencing_token);
     });
     assert_eq!(again.await.expect("done"), RunOnce::Done(()));
     database.remove().await;

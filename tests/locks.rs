@@ -176,7 +176,7 @@ async fn inspection_shows_what_is_held() {
     );
     assert!(info.remaining > HOUR / 2 && info.remaining <= HOUR);
     assert!(info.deadline > info.modified);
-    assert!(info.fencing_token >= guards[2].fencing_token());
+    assert!(info.highest_fencing_token >= guards[2].fencing_token());
     assert_eq!(info.depth, 1);
     let free = a.inspect("n3").await.unwrap().unwrap();
     assert_eq!(

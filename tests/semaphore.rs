@@ -161,7 +161,7 @@ async fn what_a_semaphore_says_of_itself() {
     assert!(listed.iter().all(|info| info.state == LockState::Held));
     for permit in &permits {
         let slot = usize::try_from(permit.slot()).expect("small");
-        assert!(listed[slot].fencing_token >= permit.fencing_token());
+        assert!(listed[slot].highest_fencing_token >= permit.fencing_token());
     }
     // A lock of a slot's name, and other semaphores, are something else.
     let guard = one.lock("api#0").try_acquire().await.expect("an answer");

@@ -21,7 +21,8 @@ pub(crate) struct Lock {
     /// When it is free if it is not renewed.
     pub(crate) deadline: String,
     pub(crate) remaining_seconds: f64,
-    pub(crate) fencing_token: u64,
+    /// The highest that this grant may give out.
+    pub(crate) highest_fencing_token: u64,
     pub(crate) depth: u64,
     /// When it was last taken, renewed or freed.
     pub(crate) modified: String,
@@ -41,7 +42,7 @@ impl From<&LockInfo> for Lock {
             description: info.description.clone(),
             deadline: rfc3339(info.deadline),
             remaining_seconds: info.remaining.as_secs_f64(),
-            fencing_token: info.fencing_token,
+            highest_fencing_token: info.highest_fencing_token,
             depth: info.depth,
             modified: rfc3339(info.modified),
             wanted: info.wish.map(|wish| urgency(wish.urgency)),

@@ -14,8 +14,8 @@ pub struct Holder {
     pub held_by: String,
     /// What it is held for.
     pub description: String,
-    /// The highest fencing token that this grant may give out. The next grant's are higher.
-    pub fencing_token: u64,
+    /// The highest fencing token that this grant may give out; the holder's own is up to 65,535 lower. The next grant's are higher.
+    pub highest_fencing_token: u64,
     /// When it was granted, by the server's clock, to about a tenth of a second. Where that clock went back, it may be later.
     pub since: DateTime<Utc>,
     /// When the lease ends if it is not renewed, by the server's clock. Renewals that come later are not told.
@@ -35,10 +35,10 @@ impl Holder {
             LockState::Free | LockState::Done => return None,
         };
         Some(Self {
-            since: granted(info.fencing_token, info.modified),
+            since: granted(info.highest_fencing_token, info.modified),
             held_by: info.held_by,
             description: info.description,
-            fencing_token: info.fencing_token,
+            highest_fencing_token: info.highest_fencing_token,
             until: info.deadline,
             is_kept,
             is_shared: info.state == LockState::Shared,
@@ -48,8 +48,8 @@ impl Holder {
     /// Whether it is the same grant, in the same state.
     fn is_same(&self, other: &Self) -> bool {
         // An owner who enters again, and a renewal, change neither.
-        (self.fencing_token, self.is_kept, self.is_shared)
-            == (other.fencing_token, other.is_kept, other.is_shared)
+        (self.highest_fencing_token, self.is_kept, self.is_shared)
+            == (other.highest_fencing_token, other.is_kept, other.is_shared)
             && (self.is_shared || self.held_by == other.held_by)
     }
 }
@@ -86,7 +86,7 @@ mod tests {
         DateTime::from_timestamp_micros(micros).expect("a time")
     }
 
-    fn info(state: LockState, fencing_token: u64, modified: i64) -> LockInfo {
+    fn info(state: LockState, highest_fencing_token: u64, modified: i64) -> LockInfo {
         LockInfo {
             name: "a".to_owned(),
             state,
@@ -94,7 +94,7 @@ mod tests {
             description: "work".to_owned(),
             deadline: time(2_000_000),
             remaining: Duration::ZERO,
-            fencing_token,
+            highest_fencing_token,
             depth: 1,
             modified: time(modified),
             wish: None,

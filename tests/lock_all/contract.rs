@@ -31,7 +31,7 @@ async fn all_are_taken_and_all_are_released() {
             assert_eq!(guard.fencing_token(name), Some(token));
             let info = other.inspect(name).await.expect("inspects");
             let info = info.expect("a row");
-            assert_eq!(info.fencing_token, token);
+            assert_eq!(info.highest_fencing_token, token);
             assert_eq!(info.description, "together");
             for client in [&one, &other] {
                 let single = client.lock(name).try_acquire().await.expect("an answer");

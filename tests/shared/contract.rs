@@ -64,7 +64,7 @@ async fn tokens_rise_from_hold_to_hold() {
         assert!(reader.fencing_token() > last);
         last = reader.fencing_token();
         let holds = shared(&client, "l").holds().await.unwrap();
-        assert_eq!(holds[0].fencing_token, last, "it stands in its row");
+        assert_eq!(holds[0].highest_fencing_token, last, "it stands in its row");
         reader.release().await.unwrap();
     }
     database.remove().await;

@@ -99,7 +99,7 @@ pub(crate) async fn list(
         "HELD BY",
         "LEFT",
         "WANTED",
-        "FENCING TOKEN",
+        "HIGHEST TOKEN",
         "DESCRIPTION",
     ];
     let mut rows: Vec<Vec<String>> = locks
@@ -111,7 +111,7 @@ pub(crate) async fn list(
                 plain(&lock.held_by),
                 left(lock),
                 output::wanted(lock.wish).to_owned(),
-                lock.fencing_token.to_string(),
+                lock.highest_fencing_token.to_string(),
                 plain(&lock.description),
             ]
         })
@@ -202,7 +202,7 @@ pub(crate) async fn inspect(
     if slot.is_none() {
         lines.push(("wanted", output::wanted_by(lock.wish).to_owned()));
     }
-    lines.push(("fencing token", lock.fencing_token.to_string()));
+    lines.push(("highest token", lock.highest_fencing_token.to_string()));
     lines.push(("changed last", clock_time(lock.modified)));
     for (key, value) in lines {
         output::line(&format!("{key:<20} {value}"))?;

@@ -19,7 +19,7 @@ struct Seen {
     state: LockState,
     held_by: String,
     description: String,
-    fencing_token: u64,
+    highest_fencing_token: u64,
     depth: u64,
 }
 
@@ -37,7 +37,7 @@ impl Seen {
             state: lock.state,
             held_by: taken(&lock.held_by),
             description: taken(&lock.description),
-            fencing_token: lock.fencing_token,
+            highest_fencing_token: lock.highest_fencing_token,
             depth: lock.depth,
         }
     }
@@ -105,6 +105,6 @@ fn held(lock: &LockInfo, how: &str) -> String {
     if !lock.description.is_empty() {
         text.push_str(&format!(" ({})", plain(&lock.description)));
     }
-    text.push_str(&format!(", fencing token {}", lock.fencing_token));
+    text.push_str(&format!(", highest token {}", lock.highest_fencing_token));
     text
 }

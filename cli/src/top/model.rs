@@ -33,7 +33,7 @@ impl From<&LockInfo> for Seen {
             held_by: output::plain(&lock.held_by),
             description: output::plain(&lock.description),
             remaining: lock.remaining,
-            fencing_token: lock.fencing_token,
+            fencing_token: lock.highest_fencing_token,
             wish: lock.wish.map(|wish| wish.urgency),
         }
     }

@@ -138,7 +138,7 @@ async fn a_lock_is_shown() {
     );
     assert!(
         json["remaining_seconds"].as_f64().unwrap() > 1.0
-            && json["fencing_token"].as_u64().unwrap() > 0,
+            && json["highest_fencing_token"].as_u64().unwrap() > 0,
         "{json}"
     );
     guard.release().await.unwrap();
@@ -254,7 +254,10 @@ async fn changes_are_printed_as_they_happen() {
     let guard = client.lock("job").acquire().await.unwrap();
     let second = seen();
     assert_eq!(second["lock"]["state"], "held");
-    assert!(second["lock"]["fencing_token"].as_u64() > first["lock"]["fencing_token"].as_u64());
+    assert!(
+        second["lock"]["highest_fencing_token"].as_u64()
+            > first["lock"]["highest_fencing_token"].as_u64()
+    );
     drop(guard);
     watch.kill().unwrap();
     watch.wait().unwrap();

@@ -65,7 +65,7 @@ async fn the_command_is_told_the_lock_and_its_token() {
         (lock.state, lock.description.as_str()),
         (LockState::Free, "sh")
     );
-    assert!(lock.fencing_token >= last);
+    assert!(lock.highest_fencing_token >= last);
     database.remove().await;
 }
 
