@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // All that is taken, a page at a time.
     let mut after = None;
     loop {
-        let page = operator.list(after.as_deref(), 100).await?;
+        let page = operator.list("", after.as_deref(), 100).await?;
         for lock in &page {
             println!(
                 "{:<14} {:?} by {} ({}), {:.1} s left, highest token {}",

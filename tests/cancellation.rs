@@ -172,7 +172,7 @@ impl Task {
                 .await
                 .map(expect)
                 .map(drop),
-            1 => dropped(random, client.list(None, 7))
+            1 => dropped(random, client.list("", None, 7))
                 .await
                 .map(expect)
                 .map(drop),
@@ -303,7 +303,7 @@ async fn any_future_dropped_at_any_moment() {
                 .await;
             expect(expect(guard).release().await);
         }
-        assert_eq!(expect(client.list(None, 100).await), []);
+        assert_eq!(expect(client.list("", None, 100).await), []);
     }
     let value = expect(clients[0].counter("added").get().await);
     let (acknowledged, attempted) = (

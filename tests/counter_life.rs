@@ -225,7 +225,7 @@ fn values(counters: &[CounterInfo]) -> Vec<(&str, i64)> {
 
 /// Names that a careless prefix would fold, pad, or take for a pattern.
 #[tokio::test]
-async fn counters_are_listed_by_prefix() {
+async fn counters_and_locks_are_listed_by_prefix() {
     let database = TestDatabase::new().await;
     let client = database.client().await;
     let long = format!("{}x", "n".repeat(254));
@@ -248,18 +248,15 @@ async fn counters_are_listed_by_prefix() {
         "🎁",
         &long,
     ];
+    let mut guards = Vec::new();
     for name in names {
         assert!(client.counter(name).init(1).await.unwrap(), "{name:?}");
         // A lock of the same name is something else.
-        client
-            .lock(name)
-            .acquire()
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        guards.push(client.lock(name).acquire().await.unwrap());
     }
+    // What nobody holds is not listed.
+    let free = client.lock("a free").acquire().await.unwrap();
+    free.release().await.unwrap();
     assert!(client.counter("a gone").init(1).await.unwrap());
     client.counter("a gone").delete().await.unwrap();
     let mut connection = database.connection().await;
@@ -315,11 +312,24 @@ async fn counters_are_listed_by_prefix() {
             }
             let listed: Vec<&String> = listed.iter().collect();
             assert_eq!(listed, expected, "{shown:?}, {limit} at a time");
+            let mut locks: Vec<String> = Vec::new();
+            loop {
+                let after = locks.last().map(String::as_str);
+                let page = client.list(prefix, after, limit).await.unwrap();
+                if page.is_empty() {
+                    break;
+                }
+                assert!(page.len() <= usize::try_from(limit).unwrap());
+                locks.extend(page.into_iter().map(|lock| lock.name));
+            }
+            let locks: Vec<&String> = locks.iter().collect();
+            assert_eq!(locks, expected, "locks: {shown:?}, {limit} at a time");
         }
     }
     let too_long = "a".repeat(1 << 20);
     let listed = client.list_counters(&too_long, None, 1).await.unwrap();
     assert!(listed.is_empty(), "no name is so long");
+    drop(guards);
     database.remove().await;
 }
 

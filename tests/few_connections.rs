@@ -51,7 +51,7 @@ async fn every_call(client: &LockClient, others: &LockClient, task: usize) {
     guard.extend(Duration::from_secs(60)).await.unwrap();
     let info = client.inspect(&name).await.unwrap().unwrap();
     assert_ne!(info.state, LockState::Free);
-    let listed = client.list(None, 100).await.unwrap();
+    let listed = client.list("", None, 100).await.unwrap();
     assert!(listed.iter().any(|lock| lock.name == name), "{listed:?}");
     assert!(others.lock(&name).try_acquire().await.unwrap().is_none());
     // One of them waits for the other.

@@ -117,7 +117,7 @@ async fn what_a_slot_says_of_itself() {
     assert_eq!(another.expect("an answer"), RunOnce::Done(()));
     let guard = other.lock("job@1").try_acquire().await.expect("an answer");
     guard.expect("free").release().await.expect("releases");
-    assert!(other.list(None, 10).await.expect("lists").is_empty());
+    assert!(other.list("", None, 10).await.expect("lists").is_empty());
     let _ = mortal(&other, "3")
         .run_once(async |_| Err::<(), _>(Error::Closed))
         .await;

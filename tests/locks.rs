@@ -150,7 +150,7 @@ async fn inspection_shows_what_is_held() {
     let database = TestDatabase::new().await;
     let a = named_client(&database, "host-a/1").await;
     assert_eq!(a.inspect("n0").await.unwrap(), None);
-    assert_eq!(a.list(None, 10).await.unwrap(), []);
+    assert_eq!(a.list("", None, 10).await.unwrap(), []);
     let mut guards = Vec::new();
     for number in 0..7 {
         let name = format!("n{number}");
@@ -185,7 +185,7 @@ async fn inspection_shows_what_is_held() {
     );
 
     let names = async |after: Option<&str>, limit| {
-        let page = a.list(after, limit).await.unwrap();
+        let page = a.list("", after, limit).await.unwrap();
         page.into_iter().map(|info| info.name).collect::<Vec<_>>()
     };
     assert_eq!(names(None, 3).await, ["n0", "n1", "n2"]);

@@ -99,7 +99,7 @@ async fn without_it_the_error_says_what_to_call() {
         client.counter("n").add(1).await.unwrap_err(),
         client.counter("n").get().await.unwrap_err(),
         client.inspect("job").await.unwrap_err(),
-        client.list(None, 1).await.unwrap_err(),
+        client.list("", None, 1).await.unwrap_err(),
         client.force_release("job").await.unwrap_err(),
     ];
     for error in errors {

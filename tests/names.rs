@@ -189,7 +189,10 @@ async fn check(names: &BTreeSet<String>, a: &LockClient, b: &LockClient) {
     // One page after the other, each name once.
     let mut listed: Vec<String> = Vec::new();
     loop {
-        let page = b.list(listed.last().map(String::as_str), 7).await.unwrap();
+        let page = b
+            .list("", listed.last().map(String::as_str), 7)
+            .await
+            .unwrap();
         if page.is_empty() {
             break;
         }

@@ -172,7 +172,7 @@ async fn panics(at: &'static str, times: u32, ttl: Duration) {
         guard.release().await.unwrap();
     }
     eventually("what was dropped is free", async || {
-        client.list(None, 10).await.unwrap().is_empty()
+        client.list("", None, 10).await.unwrap().is_empty()
     })
     .await;
     let ended = client.close_within(AtClose::Release, Duration::from_secs(60));

@@ -38,7 +38,7 @@ async fn a_list_delays_nobody() {
         }
     });
     let other = client.clone();
-    let list = tokio::spawn(async move { other.list(None, 10).await });
+    let list = tokio::spawn(async move { other.list("", None, 10).await });
     gate.reached().await;
     for _ in 0..3 {
         let guard = holder.lock("l").acquire().await.unwrap();
@@ -93,7 +93,7 @@ async fn a_list_of_many_rows_looks_at_few_at_a_time() {
         Fault::Pass
     });
     let start = Instant::now();
-    let all = client.list(None, 100).await.unwrap();
+    let all = client.list("", None, 100).await.unwrap();
     println!("a list of {ROWS} rows took {:?}", start.elapsed());
     let found: Vec<&str> = all.iter().map(|lock| lock.name.as_str()).collect();
     assert_eq!(found, names);
@@ -107,7 +107,7 @@ async fn a_list_of_many_rows_looks_at_few_at_a_time() {
         let mut paged: Vec<String> = Vec::new();
         loop {
             let page = client
-                .list(paged.last().map(String::as_str), limit)
+                .list("", paged.last().map(String::as_str), limit)
                 .await
                 .unwrap();
             assert!(page.len() <= usize::try_from(limit).unwrap());
@@ -118,7 +118,13 @@ async fn a_list_of_many_rows_looks_at_few_at_a_time() {
         }
         assert_eq!(paged, names);
     }
-    assert_eq!(client.list(None, 0).await.unwrap(), []);
+    assert_eq!(client.list("", None, 0).await.unwrap(), []);
+    // Of a prefix it looks at those alone that begin so.
+    queries.store(0, Ordering::SeqCst);
+    let some = client.list("name 0199", None, 100).await.unwrap();
+    assert_eq!(some.len(), 1);
+    assert_eq!(some[0].name, "name 019999");
+    assert_eq!(queries.load(Ordering::SeqCst), 1);
     drop(guards);
     let _: LockClient = client;
     database.remove().await;

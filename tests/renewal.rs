@@ -118,7 +118,7 @@ async fn renewed_until_the_end(ttl: Duration) {
     let check = database.client().await;
     eventually("both are free", || {
         let check = check.clone();
-        async move { check.list(None, 10).await.expect("a list").is_empty() }
+        async move { check.list("", None, 10).await.expect("a list").is_empty() }
     })
     .await;
     let before = proxy.counters();

@@ -51,7 +51,7 @@ fn calls_end_though_nobody_drives_the_runtime_of_the_client() {
                 async { counter.add(1).await.err() },
                 async { counter.get().await.err() },
                 async { client.inspect("held").await.err() },
-                async { client.list(None, 1).await.err() },
+                async { client.list("", None, 1).await.err() },
                 async { other.try_acquire().await.err() },
                 async { waited.acquire().await.err() },
                 async { guard.extend(Duration::from_secs(60)).await.err() },
@@ -122,7 +122,7 @@ async fn a_client_with_its_own_thread_needs_no_runtime_of_its_caller() {
             second.block_on(async {
                 assert_eq!(client.counter("n").add(1).await.unwrap(), 1);
                 assert_eq!(client.counter("n").get().await.unwrap(), 1);
-                assert_eq!(client.list(None, 9).await.unwrap().len(), 1);
+                assert_eq!(client.list("", None, 9).await.unwrap().len(), 1);
                 guard.release().await.unwrap();
                 client.close(AtClose::Release).await;
             });

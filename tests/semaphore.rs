@@ -166,7 +166,7 @@ async fn what_a_semaphore_says_of_itself() {
     // A lock of a slot's name, and other semaphores, are something else.
     let guard = one.lock("api#0").try_acquire().await.expect("an answer");
     guard.expect("free").release().await.expect("releases");
-    assert!(one.list(None, 10).await.expect("lists").is_empty());
+    assert!(one.list("", None, 10).await.expect("lists").is_empty());
     let apart = one.semaphore("api2", 1).try_acquire().await;
     apart
         .expect("an answer")

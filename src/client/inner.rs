@@ -74,18 +74,23 @@ impl Inner {
         Ok(found.pop())
     }
 
-    /// The locks that are taken, in the order of their names, behind `after`.
+    /// The locks that are taken and whose names begin so, in the order of their names, behind `after`.
     pub(super) async fn list(
         &self,
+        prefix: &str,
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<LockInfo>, Error> {
         let mut found = Vec::new();
+        // No name is so long; nor should it have to fit into a packet.
+        if prefix.chars().nth(MAX_CHARS).is_some() {
+            return Ok(found);
+        }
         let mut after = after.map(str::to_owned);
         loop {
-            let end = self.end_of_step("", after.as_deref()).await?;
+            let end = self.end_of_step(prefix, after.as_deref()).await?;
             let left = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-            let taken = query::taken(after.as_deref(), end.as_deref(), left);
+            let taken = query::taken(prefix, after.as_deref(), end.as_deref(), left);
             let taken = self.show(taken).await?;
             let full = taken.len() >= usize::try_from(left).unwrap_or(usize::MAX);
             let last = taken.last().map(|info| info.name.clone());

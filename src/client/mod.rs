@@ -276,17 +276,17 @@ impl LockClient {
         self.inner.inspect(&key).await
     }
 
-    /// The locks that are taken, in the server's order of their names, `limit` at a time; give the last
-    /// name of a page as `after` of the next one.
+    /// The locks that are taken and whose names begin with `prefix` (empty: all), in the server's order of their names, `limit` at a time; give
+    /// the last name of a page as `after` of the next one. A page of fewer than `limit` is the last one.
     ///
-    /// There is no index of what is taken: it reads rows until it has found as many as it may give, ten thousand in a query, on a
-    /// connection that nobody waits for but those who list and inspect.
+    /// The server finds the names that begin so by its index. Among them there is no index of what is taken: it reads rows until it has found as
+    /// many as it may give, ten thousand in a query, on a connection that nobody waits for but those who list and inspect.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
     /// let mut after = None;
     /// loop {
-    ///     let page = locks.list(after.as_deref(), 100).await?;
+    ///     let page = locks.list("invoice:", after.as_deref(), 100).await?;
     ///     for lock in &page {
     ///         println!("{} by {}", lock.name, lock.held_by);
     ///     }
@@ -301,13 +301,18 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As the server gives cause for.
+    /// As the server gives cause for. With a prefix of more than 255 characters, which no name has, it is an empty list.
     ///
     /// # Cancel safety
     ///
     /// It changes nothing.
-    pub async fn list(&self, after: Option<&str>, limit: u32) -> Result<Vec<LockInfo>, Error> {
-        self.inner.list(after, limit).await
+    pub async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<LockInfo>, Error> {
+        self.inner.list(prefix, after, limit).await
     }
 
     /// The counters that were set and whose names begin with `prefix` (empty: all), in the server's order of their names, `limit` at a

@@ -128,20 +128,36 @@ pub(crate) fn end_of_step(prefix: &str, after: Option<&str>) -> String {
     sql
 }
 
-/// The locks that are taken, in the order of their names, behind `after` and not behind `end`. (Nothing is before every name:
-/// the collation pads with spaces, and a name may begin with a control character.)
-pub(crate) fn taken(after: Option<&str>, end: Option<&str>, limit: u32) -> String {
+/// The locks that are taken and whose names begin so, in the order of their names, behind `after` and not behind `end`. (Nothing is before
+/// every name: the collation pads with spaces, and a name may begin with a control character.)
+pub(crate) fn taken(prefix: &str, after: Option<&str>, end: Option<&str>, limit: u32) -> String {
     let mut sql = select(Kind::Lock);
-    for (operator, name) in [(">", after), ("<=", end)] {
+    sql.push_str(" AND status<>0 AND deadline>UTC_TIMESTAMP(6)");
+    page(&mut sql, prefix, after, end, limit);
+    sql
+}
+
+/// Goes on with the condition that names begin so, and lie behind `after` and not behind `end`; and with their order.
+fn page(sql: &mut String, prefix: &str, after: Option<&str>, end: Option<&str>, limit: u32) {
+    let span = Span::of(prefix);
+    let bounds = span.bounds().into_iter();
+    for (operator, name) in bounds.chain([(">", after), ("<=", end)]) {
         if let Some(name) = name {
             sql.push_str(" AND lock_name");
             sql.push_str(operator);
-            literal::text(&mut sql, name);
+            literal::text(sql, name);
         }
     }
-    sql.push_str(" AND status<>0 AND deadline>UTC_TIMESTAMP(6) ORDER BY lock_name LIMIT ");
-    literal::number(&mut sql, limit);
-    sql
+    if !prefix.is_empty() {
+        // Where the prefix ends in spaces, a name without them is equal to it.
+        sql.push_str(" AND HEX(lock_name) LIKE '");
+        for byte in prefix.bytes() {
+            sql.push_str(&format!("{byte:02X}"));
+        }
+        sql.push_str("%'");
+    }
+    sql.push_str(" ORDER BY lock_name LIMIT ");
+    literal::number(sql, limit);
 }
 
 /// Where the names lie that begin with a prefix. The collation pads with spaces, so names that go on with a control character come before the
@@ -179,22 +195,7 @@ pub(crate) fn counters(prefix: &str, after: Option<&str>, end: Option<&str>, lim
          FROM t_tag_lock t WHERE t.kind={} AND t.slot=0 AND NOT({unset})",
         Kind::Counter as u8
     );
-    let span = Span::of(prefix);
-    let bounds = span.bounds().into_iter();
-    for (operator, name) in bounds.chain([(">", after), ("<=", end)]) {
-        if let Some(name) = name {
-            sql.push_str(" AND t.lock_name");
-            sql.push_str(operator);
-            literal::text(&mut sql, name);
-        }
-    }
-    // Where the prefix ends in spaces, a name without them is equal to it.
-    sql.push_str(" AND HEX(t.lock_name) LIKE '");
-    for byte in prefix.bytes() {
-        sql.push_str(&format!("{byte:02X}"));
-    }
-    sql.push_str("%' ORDER BY t.lock_name LIMIT ");
-    literal::number(&mut sql, limit);
+    page(&mut sql, prefix, after, end, limit);
     sql
 }
 
@@ -217,12 +218,14 @@ mod tests {
 
     #[test]
     fn no_byte_of_a_prefix_stands_in_the_text() {
-        let sql = counters("'%_\\ ", Some("';"), None, 7);
-        assert!(
-            sql.contains(" LIKE '27255F5C20%' ORDER BY t.lock_name LIMIT 7"),
-            "{sql}"
-        );
-        assert!(!sql.contains(['\\', ';']), "{sql}");
+        for list in [counters, taken] {
+            let sql = list("'%_\\ ", Some("';"), None, 7);
+            assert!(
+                sql.contains(" LIKE '27255F5C20%' ORDER BY lock_name LIMIT 7"),
+                "{sql}"
+            );
+            assert!(!sql.contains(['\\', ';']), "{sql}");
+        }
     }
 
     #[test]

@@ -115,9 +115,18 @@ async fn there_are_1_to_256_names() {
         let guard = client.lock_all(&names[..256]).ttl(TTL).acquire().await;
         let guard = guard.expect("acquires");
         assert_eq!(guard.names().len(), 256);
-        assert_eq!(client.list(None, 1_000).await.expect("lists").len(), 256);
+        assert_eq!(
+            client.list("", None, 1_000).await.expect("lists").len(),
+            256
+        );
         guard.release().await.expect("ours");
-        assert!(client.list(None, 1_000).await.expect("lists").is_empty());
+        assert!(
+            client
+                .list("", None, 1_000)
+                .await
+                .expect("lists")
+                .is_empty()
+        );
     }
     let guard = client.lock_all(["alone", "alone"]).acquire().await;
     guard.expect("acquires").release().await.expect("ours");

@@ -110,7 +110,7 @@ async fn every_name_is_listed() {
     let mut names = Vec::new();
     let mut after: Option<String> = None;
     loop {
-        let page = client.list(after.as_deref(), 2).await.unwrap();
+        let page = client.list("", after.as_deref(), 2).await.unwrap();
         let Some(last) = page.last() else { break };
         after = Some(last.name.clone());
         names.extend(page.into_iter().map(|info| info.name));

@@ -236,7 +236,7 @@ async fn people_see_who_holds_it() {
     let info = one.inspect("l").await.unwrap().expect("it has a row");
     assert_eq!((info.state, info.depth), (LockState::Shared, 2));
     assert!(info.remaining > HOUR / 2 && !info.held_by.is_empty());
-    let listed = one.list(None, 10).await.unwrap();
+    let listed = one.list("", None, 10).await.unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].state, LockState::Shared);
     let holds = held("l").holds().await.unwrap();
@@ -250,7 +250,7 @@ async fn people_see_who_holds_it() {
     while watch.next().await.unwrap().unwrap().is_some() {}
     let info = one.inspect("l").await.unwrap().expect("it has a row");
     assert_eq!((info.state, info.depth), (LockState::Free, 0));
-    assert_eq!(one.list(None, 10).await.unwrap(), vec![]);
+    assert_eq!(one.list("", None, 10).await.unwrap(), vec![]);
     database.remove().await;
 }
 

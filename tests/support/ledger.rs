@@ -213,7 +213,7 @@ impl Worker {
             }
             let result = counter.get().await;
             self.ledger.reads += u64::from(self.noted("get", result).is_some());
-            let result = client.list(None, 5).await;
+            let result = client.list("", None, 5).await;
             self.ledger.reads += u64::from(self.noted("list", result).is_some());
         }
         self.ledger

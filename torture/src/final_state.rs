@@ -53,7 +53,7 @@ pub async fn read(rig: &Rig, accepted: Vec<(Arc<str>, u64)>) -> Result<FinalStat
             state.counters.push((name, value));
         }
     }
-    let mut locks = client.list(None, 1_000).await?;
+    let mut locks = client.list("", None, 1_000).await?;
     for (name, permits) in setup::semaphores() {
         locks.extend(client.semaphore(&name, permits).list().await?);
     }

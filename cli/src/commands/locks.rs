@@ -17,21 +17,14 @@ const WANTED: usize = 4;
 /// All locks that are taken and whose names begin with `prefix`.
 pub(crate) async fn taken(client: &LockClient, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
     let mut found = Vec::new();
-    let mut after = just_before(prefix);
+    let mut after = None;
     loop {
-        let page = client.list(after.as_deref(), PAGE).await?;
+        let page = client.list(prefix, after.as_deref(), PAGE).await?;
         let Some(last) = page.last() else {
             return Ok(found);
         };
         after = Some(last.name.clone());
-        let is_past = last.name.as_str() > prefix && !last.name.starts_with(prefix);
-        found.extend(
-            page.into_iter()
-                .filter(|lock| lock.name.starts_with(prefix)),
-        );
-        if is_past {
-            return Ok(found);
-        }
+        found.extend(page);
     }
 }
 
@@ -50,18 +43,6 @@ async fn slots(client: &LockClient, job: &str) -> Result<Vec<LockInfo>, Failure>
         after = Some(slot.to_owned());
         found.extend(page);
     }
-}
-
-/// A text that stands before every name that begins with `prefix`, and not far before: in the server's order, in which
-/// a name is followed by spaces, and `job\t` comes before `job`. `None` if nothing is known to.
-fn just_before(prefix: &str) -> Option<String> {
-    let (at, last) = prefix.char_indices().next_back()?;
-    let previous = (0..u32::from(last)).rev().find_map(char::from_u32)?;
-    let mut text = prefix[..at].to_owned();
-    text.push(previous);
-    text.push(char::MAX);
-    // A name is no longer than this.
-    (text.chars().count() <= 255).then_some(text)
 }
 
 /// Shows what is taken: locks whose names begin with `name`, permits of the semaphore `name`, or slots of the job `name`.
@@ -266,21 +247,4 @@ pub(crate) async fn release(
         output::line(&format!("{} was not taken", plain(&name)))?;
     }
     Ok(if released { DONE } else { NO })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::just_before;
-
-    #[test]
-    fn a_list_begins_before_its_prefix() {
-        assert_eq!(just_before(""), None);
-        assert_eq!(just_before("job:").as_deref(), Some("job9\u{10ffff}"));
-        assert_eq!(
-            just_before("\u{e000}").as_deref(),
-            Some("\u{d7ff}\u{10ffff}")
-        );
-        assert_eq!(just_before("a\0"), None);
-        assert_eq!(just_before(&"x".repeat(255)), None);
-    }
 }
