@@ -12,6 +12,7 @@ use crate::address;
 use crate::engine::session::Session;
 use crate::engine::{Engine, EngineOptions};
 use crate::error::Error;
+use crate::lock::MIN_TTL;
 use crate::lock::registry::Locks;
 use crate::lock::registry::in_use::InUse;
 use crate::metric;
@@ -84,7 +85,7 @@ impl LockClientBuilder {
         self
     }
 
-    /// The ttl of locks that do not say one. Defaults to 30 s.
+    /// The ttl of locks that do not say one. Defaults to 30 s; from 50 ms to ten years.
     pub fn default_ttl(mut self, ttl: Duration) -> Self {
         self.default_ttl = ttl;
         self
@@ -123,17 +124,21 @@ impl LockClientBuilder {
         self
     }
 
-    /// How long the server may take for one packet before its connection is given up. Defaults to 5 s;
-    /// at least 100 ms. A connection that was open before has an eighth of it for the questions of those who wait, which are then asked over a
-    /// fresh one: if it has fallen silent, the others need not wait for long. The server ends a packet's wait for a lock after one second: with less than two, a table that somebody
+    /// How long the server may take for one packet. Then the client gives up the connection, and goes on over a fresh one.
+    /// Defaults to 5 s; from 100 ms to ten years, and not longer than the [request timeout](Self::request_timeout): raise that, too.
+    ///
+    /// Use at least two seconds. The server ends a packet's wait for a row or table after one second; with less than two, a table that somebody
     /// has locked looks like a server that does not answer.
+    ///
+    /// Those who wait for locks ask about them over a connection of their own. If it does not answer within an eighth of this time, the client
+    /// asks over a fresh one: a connection that has fallen silent does not hold them up for long.
     pub fn packet_timeout(mut self, timeout: Duration) -> Self {
         self.packet_timeout = timeout;
         self
     }
 
     /// How long a request may take, all attempts together, waiting for a lock excepted. Defaults to
-    /// 10 s; not less than the packet timeout.
+    /// 10 s; not less than the [packet timeout](Self::packet_timeout), and ten years at most.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
@@ -277,6 +282,9 @@ impl LockClientBuilder {
         if let Some(age) = self.purge_after {
             purge::check_age("purge_after", age)?;
         }
+        if self.default_ttl < MIN_TTL || self.default_ttl > MAX_DURATION {
+            return invalid("default_ttl", "use 50 ms to ten years");
+        }
         if self.linger > MAX_DURATION {
             return invalid("linger", "use ten years at most");
         }
@@ -284,10 +292,16 @@ impl LockClientBuilder {
             return invalid("lanes", "use 1 to 32");
         }
         if self.packet_timeout < Duration::from_millis(100) || self.packet_timeout > MAX_DURATION {
-            return invalid("packet_timeout", "use at least 100 ms");
+            return invalid("packet_timeout", "use 100 ms to ten years");
         }
-        if self.request_timeout < self.packet_timeout || self.request_timeout > MAX_DURATION {
-            return invalid("request_timeout", "use at least the packet timeout");
+        if self.request_timeout < self.packet_timeout {
+            return invalid(
+                "request_timeout",
+                "it is shorter than the packet timeout: use at least that, or shorten the packet timeout",
+            );
+        }
+        if self.request_timeout > MAX_DURATION {
+            return invalid("request_timeout", "use ten years at most");
         }
         if self.holder.as_deref().unwrap_or_default().chars().count() > 255 {
             return invalid("holder", "use at most 255 characters");
@@ -315,4 +329,42 @@ fn host_and_pid() -> String {
     #[cfg(not(unix))]
     let host = std::env::var("COMPUTERNAME").unwrap_or_else(|_| "host".to_owned());
     format!("{host}/{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong with an option is told as it is, before anything is sent.
+    #[test]
+    fn what_is_wrong_with_an_option_is_told() {
+        let builder = || LockClientBuilder::new(MySqlConnectOptions::new().database("shop"));
+        let ms = Duration::from_millis;
+        let too_long = MAX_DURATION + ms(1);
+        builder().check().expect("the defaults are right");
+        for ttl in [ms(50), MAX_DURATION] {
+            builder().default_ttl(ttl).check().expect("a ttl");
+        }
+        for (wrong, text) in [
+            (
+                builder().default_ttl(ms(49)),
+                "invalid default_ttl: use 50 ms",
+            ),
+            (builder().default_ttl(Duration::ZERO), "invalid default_ttl"),
+            (builder().default_ttl(too_long), "to ten years"),
+            (builder().packet_timeout(ms(99)), "use 100 ms to ten years"),
+            (builder().packet_timeout(too_long), "to ten years"),
+            (
+                builder().packet_timeout(Duration::from_secs(11)),
+                "invalid request_timeout: it is shorter than the packet timeout",
+            ),
+            (
+                builder().request_timeout(too_long),
+                "invalid request_timeout: use ten years at most",
+            ),
+        ] {
+            let error = wrong.check().expect_err(text).to_string();
+            assert!(error.contains(text), "{error}, but not: {text}");
+        }
+    }
 }

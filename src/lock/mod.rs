@@ -11,6 +11,6 @@ mod work;
 pub use self::all::{LockAllGuard, LockAllRequest};
 pub use self::guard::{LeaseView, LockGuard};
 pub use self::request::LockRequest;
-pub(crate) use self::request::MAX_DESCRIPTION;
+pub(crate) use self::request::{MAX_DESCRIPTION, MIN_TTL};
 pub use self::shared::{SharedGuard, SharedRequest};
 pub use self::work::WorkOutput;

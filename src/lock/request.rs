@@ -17,7 +17,7 @@ use crate::token::Token;
 /// The longest description, in characters: the width of its column.
 pub(crate) const MAX_DESCRIPTION: usize = 255;
 /// A shorter lease could not be told from a slow packet.
-const MIN_TTL: Duration = Duration::from_millis(50);
+pub(crate) const MIN_TTL: Duration = Duration::from_millis(50);
 
 /// A lock to be acquired: built by [`LockClient::lock`](crate::LockClient::lock), sent by [`acquire`](Self::acquire),
 /// [`try_acquire`](Self::try_acquire), [`run`](Self::run) or [`try_run`](Self::try_run).
