@@ -107,7 +107,7 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; others as the server gives cause for.
+    /// [`Error::InvalidName`]; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///

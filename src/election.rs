@@ -77,7 +77,7 @@ impl Election {
     /// # Errors
     ///
     /// [`Error::InvalidName`] and [`Error::InvalidOption`] before anything is sent; [`Error::Unreachable`] when the server did not answer in
-    /// time; others as the server gives cause for.
+    /// time; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///

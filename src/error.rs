@@ -14,6 +14,30 @@ use crate::sql::server_error::{self, Meaning, code_of};
 /// answer with a value.
 ///
 /// An error shows its own part only; its [`source`](std::error::Error::source) is what the server or the driver said. Print both.
+///
+/// # Errors that any call may return
+///
+/// Any call that asks the server may end with one of these. *Done*: whether what was asked for may have happened. *Retry*: whether the same call
+/// may succeed without anybody mending anything, which [`is_retryable`](Self::is_retryable) tells.
+///
+/// | error | done | retry | typical cause |
+/// |---|---|---|---|
+/// | [`Unreachable`](Self::Unreachable) | no | yes | the server is down, restarts, or fails over; the network |
+/// | [`OutcomeUnknown`](Self::OutcomeUnknown) | not known | no | the connection broke during the request, and the server stayed away |
+/// | [`TooManyConnections`](Self::TooManyConnections) | no | yes | `max_user_connections` or `max_connections` is reached |
+/// | [`ReadOnly`](Self::ReadOnly) | no | yes | a failover is under way, or the address is a replica's |
+/// | [`Locked`](Self::Locked) | no | yes | `LOCK TABLES`, a backup, `ALTER TABLE`, or a transaction on the library's tables |
+/// | [`Overloaded`](Self::Overloaded) | no | yes | more requests at once than the server carries out in time |
+/// | [`AccessDenied`](Self::AccessDenied) | no | no | a wrong password, or a privilege is missing |
+/// | [`NoDatabase`](Self::NoDatabase) | no | no | the URL names another database |
+/// | [`NotMigrated`](Self::NotMigrated) | no | no | [`migrate`](crate::LockClient::migrate) was not called |
+/// | [`NotDriven`](Self::NotDriven) | may happen later | no | the runtime that connected the client is blocked, or has ended |
+/// | [`Closed`](Self::Closed) | no | no | the client was closed |
+/// | [`Database`](Self::Database) | no | of a conflict only | an error of the server's that has no variant here |
+///
+/// What a call returns besides stands in its own section. Calls inside of a transaction return
+/// [`NoTransaction`](Self::NoTransaction) (nothing done, no retry), and [`Interrupted`](Self::Interrupted), [`RolledBack`](Self::RolledBack) and
+/// [`StaleSnapshot`](Self::StaleSnapshot): roll back, and run the transaction again.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -61,6 +85,15 @@ pub enum Error {
     },
     /// A transaction holds the row for longer than the request's time limit, or, where a request does not wait for it, at each of its
     /// attempts.
+    ///
+    /// - Of an addition to a counter, or another change: nothing was changed.
+    /// - Of [`lock_in`](crate::LockClient::lock_in) and the other calls inside of a transaction: another transaction has held the row for longer
+    ///   than the connection's `innodb_lock_wait_timeout`. Roll back.
+    /// - Of [`LockGuard::release`](crate::LockGuard::release), at once: a transaction in which the lease was verified is open. The lock is released
+    ///   when that has ended.
+    /// - Of [`LockGuard::extend`](crate::LockGuard::extend): the lease is as it was, or another renewal has made it longer, but not by so much.
+    /// - Of [`LockGuard::downgrade`](crate::LockGuard::downgrade): the lock is released.
+    /// - Of [`force_release`](crate::LockClient::force_release), and of the same for permits and slots: it was not freed.
     #[error(
         "{name:?} is held by an open transaction: commit or roll that back first (is it your own?)"
     )]
@@ -141,9 +174,14 @@ pub enum Error {
         source: Cause<sqlx::Error>,
     },
     /// The connection broke while the server worked on the request, and whether it was carried out
-    /// could not be found out within the time limit. It is found out in the background.
+    /// could not be found out within the time limit. The client goes on finding it out in the background; the caller is not told.
+    ///
+    /// - Of an addition: use [`add_once`](crate::Counter::add_once) where a repeat must be safe. The value alone does not tell if others add, too.
+    /// - Of a release: the lock is free at the latest when its lease ends. What it protected may have been touched by somebody else.
+    /// - Of [`try_acquire`](crate::LockRequest::try_acquire): a grant that comes late is given back. Ask again.
     #[error(
-        "the outcome of the request on {name:?} is unknown: read the value before you repeat it"
+        "it is not known whether the request on {name:?} was carried out: do not repeat an addition blindly (add_once may be \
+         repeated); a lock is free at the latest when its lease ends"
     )]
     OutcomeUnknown {
         /// The name of the lock or counter.

@@ -73,7 +73,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for less than an hour; others as the server gives cause for: what was
+    /// [`Error::InvalidOption`] for less than an hour; [those of any call](Error#errors-that-any-call-may-return): what was
     /// deleted so far stays deleted.
     ///
     /// # Cancel safety

@@ -135,7 +135,7 @@ impl LockClient {
     /// # Errors
     ///
     /// [`Error::AccessDenied`] without these privileges; [`Error::Migrate`] if the notes of the
-    /// migrations were changed by hand, or another migration does not end; others as the server gives cause for.
+    /// migrations were changed by hand, or another migration does not end; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///
@@ -145,7 +145,7 @@ impl LockClient {
     }
 
     /// A lock by its name: 1 to 255 characters that do not end in a space. `A` and `a` are different
-    /// names.
+    /// names. An invalid name is told by the first call that needs it: [`Error::InvalidName`].
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
@@ -174,7 +174,8 @@ impl LockClient {
         LockAllRequest::new(Arc::clone(&self.inner), names.collect())
     }
 
-    /// A counter by its name. A lock of the same name is something else.
+    /// A counter by its name: one as [`lock`](Self::lock) takes it. A lock of the same name is something else. An invalid name is told by the
+    /// first call that needs it: [`Error::InvalidName`].
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
@@ -202,7 +203,8 @@ impl LockClient {
     }
 
     /// A semaphore by its name and its number of permits, 1 to 1,024: at most so many tasks hold one at once, over all processes. The name
-    /// has no `#`, and at most 250 characters. A lock of the same name is something else. See [`Semaphore`].
+    /// has no `#`, and at most 250 characters. A lock of the same name is something else. An invalid name is told by the first call that needs it:
+    /// [`Error::InvalidName`]; an invalid number of permits, too: [`Error::InvalidOption`]. See [`Semaphore`].
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
@@ -266,7 +268,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; others as the server gives cause for.
+    /// [`Error::InvalidName`]; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///
@@ -301,7 +303,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As the server gives cause for. With a prefix of more than 255 characters, which no name has, it is an empty list.
+    /// [Those of any call](Error#errors-that-any-call-may-return). With a prefix of more than 255 characters, which no name has, it is an empty list.
     ///
     /// # Cancel safety
     ///
@@ -332,7 +334,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As the server gives cause for. With a prefix of more than 255 characters, which no name has, it is an empty list.
+    /// [Those of any call](Error#errors-that-any-call-may-return). With a prefix of more than 255 characters, which no name has, it is an empty list.
     ///
     /// # Cancel safety
     ///
@@ -362,8 +364,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; [`Error::Busy`] while a transaction holds the lock's row; others as the
-    /// server gives cause for.
+    /// [`Error::InvalidName`]; [`Error::Busy`] while a transaction holds the lock's row; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///

@@ -88,7 +88,7 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; others as the server gives cause for.
+    /// [`Error::InvalidName`]; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///
@@ -193,7 +193,7 @@ impl JobSlot {
     /// [`is_done`](Self::is_done) tells. [`Error::Busy`] if the work has ended, and a transaction in which the lease was used is still open, or a crowd
     /// stands at the row: what becomes of the slot is tried until the lease has ended and the request timeout after that; then the slot may be run
     /// again. [`Error::NotFinished`] after a [`finish_in`](JobLease::finish_in) that was not committed.
-    /// [`Error::InvalidName`] and [`Error::InvalidOption`] before anything is sent; others as the server gives cause for.
+    /// [`Error::InvalidName`] and [`Error::InvalidOption`] before anything is sent; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///
@@ -251,7 +251,7 @@ impl JobSlot {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; others as the server gives cause for.
+    /// [`Error::InvalidName`]; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///
@@ -269,7 +269,7 @@ impl JobSlot {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; others as the server gives cause for.
+    /// [`Error::InvalidName`]; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///
@@ -283,7 +283,7 @@ impl JobSlot {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; [`Error::Busy`] while a transaction holds the slot's row; others as the server gives cause for.
+    /// [`Error::InvalidName`]; [`Error::Busy`] while a transaction holds the slot's row; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///

@@ -151,7 +151,7 @@ impl LockGuard {
     ///
     /// [`Error::LockLost`] if it is not ours any more, or was lost before the answer came; [`Error::Busy`] while a transaction holds the lock's
     /// row (after [`verify_in`](Self::verify_in), say); [`Error::InvalidOption`] if `ttl` is zero or longer than ten
-    /// years; others as the server gives cause for: then the lease is as it was, or longer.
+    /// years; [those of any call](Error#errors-that-any-call-may-return): then the lease is as it was, or longer.
     ///
     /// # Cancel safety
     ///
@@ -232,8 +232,7 @@ impl LockGuard {
     /// touched by somebody else. The new holder's lock is left alone. At once if [`lost`](Self::lost) has said so.
     /// [`Error::OutcomeUnknown`] if that could not be found out in time; it still is in the background. [`Error::Busy`], at
     /// once, if a transaction in which [`verify_in`](Self::verify_in) was called is open: end that first. The lock is released
-    /// when it has ended. Others as the server gives cause
-    /// for: then the lock is free when its lease ends.
+    /// when it has ended. [Those of any call](Error#errors-that-any-call-may-return): then the lock is free when its lease ends.
     ///
     /// # Cancel safety
     ///

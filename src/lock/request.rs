@@ -244,7 +244,7 @@ impl LockRequest {
     ///
     /// [`Error::Timeout`] when the lock was seen held and was not free in time; [`Error::Unreachable`] when the server did not answer
     /// in time; [`Error::InvalidName`] and
-    /// [`Error::InvalidOption`] before anything is sent; others as the server gives cause for.
+    /// [`Error::InvalidOption`] before anything is sent; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///

@@ -159,7 +159,7 @@ impl SharedRequest {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]; others as the server gives cause for.
+    /// [`Error::InvalidName`]; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///
@@ -331,7 +331,7 @@ impl LockGuard {
     /// # Errors
     ///
     /// Then the lock is released. [`Error::LockLost`] if it was not ours any more; [`Error::InvalidOption`] for a re-entrant lock;
-    /// [`Error::Busy`] while a transaction holds its row, after [`verify_in`](Self::verify_in), say; others as the server gives cause for.
+    /// [`Error::Busy`] while a transaction holds its row, after [`verify_in`](Self::verify_in), say; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///

@@ -138,7 +138,7 @@ impl Semaphore {
     ///
     /// [`Error::Timeout`] when no permit was free in time: its holder is one of those who hold one; [`Error::Unreachable`] when the server did not
     /// answer in time; [`Error::InvalidName`], and [`Error::InvalidOption`] (of `permits`, if it is not from 1 to 1,024), before anything is sent;
-    /// others as the server gives cause for.
+    /// [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///
@@ -187,7 +187,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`], [`Error::InvalidOption`]; others as the server gives cause for.
+    /// [`Error::InvalidName`], [`Error::InvalidOption`]; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///

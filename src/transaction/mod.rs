@@ -195,7 +195,7 @@ impl LockClient {
     /// [`Error::Timeout`] when a lease holds the lock, or got it in the moment in which it was free;
     /// [`Error::Busy`] when a transaction holds it; [`Error::Interrupted`] when the server undid the statement: roll back,
     /// and run the transaction again. [`Error::NoTransaction`] if the connection is in none; [`Error::InvalidName`];
-    /// [`Error::StaleSnapshot`]; others as the server gives cause for.
+    /// [`Error::StaleSnapshot`]; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///
@@ -345,7 +345,7 @@ impl Counter {
     /// [`Error::Overflow`], when nothing was changed; [`Error::Busy`] when another transaction holds the
     /// counter for too long, [`Error::Interrupted`] when the server undid the statement, or somebody has deleted the
     /// counter's row: roll back, and run the transaction again; [`Error::NoTransaction`] if the connection is in none: nothing
-    /// was changed; [`Error::InvalidName`], [`Error::StaleSnapshot`]; others as the server gives cause for.
+    /// was changed; [`Error::InvalidName`], [`Error::StaleSnapshot`]; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///

@@ -94,7 +94,7 @@ impl LockAllRequest {
     /// [`Error::Timeout`] when not all were free in time: it names one that was not, and what was held by then is released.
     /// [`Error::LockLost`] if one of them was lost, freed by force say, while it waited for the next. [`Error::InvalidOption`] for no name or
     /// more than 256, and [`Error::InvalidName`], before anything is sent; [`Error::OutcomeUnknown`] if there was no answer in time: a grant
-    /// that comes later is given back; others as the server gives cause for.
+    /// that comes later is given back; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///
