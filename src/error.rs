@@ -36,7 +36,7 @@ use crate::sql::server_error::{self, Meaning, code_of};
 /// | [`Database`](Self::Database) | no | of a conflict only | an error of the server's that has no variant here |
 ///
 /// What a call returns besides stands in its own section. Calls inside of a transaction return
-/// [`NoTransaction`](Self::NoTransaction) (nothing done, no retry), and [`Interrupted`](Self::Interrupted), [`RolledBack`](Self::RolledBack) and
+/// [`NoTransaction`](Self::NoTransaction) and [`OtherDatabase`](Self::OtherDatabase) (nothing done, no retry), and [`Interrupted`](Self::Interrupted), [`RolledBack`](Self::RolledBack) and
 /// [`StaleSnapshot`](Self::StaleSnapshot): roll back, and run the transaction again.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]

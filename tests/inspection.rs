@@ -121,7 +121,7 @@ async fn who_waits_elsewhere_is_seen() {
     assert!(remaining <= Duration::from_secs(19), "{remaining:?}");
     assert!(until > info.modified, "{info:?}");
     assert_eq!(info.state, LockState::Held);
-    let listed = reader.list(None, 10).await.expect("lists");
+    let listed = reader.list("", None, 10).await.expect("lists");
     assert_eq!(
         listed[0].wish.map(|wish| wish.urgency),
         Some(Urgency::Waits)

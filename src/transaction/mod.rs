@@ -10,7 +10,8 @@
 //! caller's snapshot it would be newer.
 //!
 //! Each call takes a connection that is in a transaction: a `&mut Transaction` of sqlx, or a connection on which the caller has
-//! begun one by hand. Elsewhere it would hold nothing, so it is refused there: [`Error::NoTransaction`].
+//! begun one by hand. Elsewhere it would hold nothing, so it is refused there: [`Error::NoTransaction`]. Its current database must be the
+//! client's: [`Error::OtherDatabase`].
 //!
 //! An answer is believed only if the row explains it: see [`Change`]. Each call sets the connection's `LAST_INSERT_ID()`.
 
@@ -71,8 +72,8 @@ impl LockGuard {
     /// `innodb_snapshot_isolation` under REPEATABLE READ, when the lease was renewed after the
     /// transaction's first read. [`Error::Busy`] if another transaction holds the lock's row.
     /// [`Error::Interrupted`] if the server undid the statement: nothing is known of the lock; roll back.
-    /// [`Error::RolledBack`] if it undid the whole transaction. [`Error::NoTransaction`] if the connection is in none: nothing
-    /// was changed.
+    /// [`Error::RolledBack`] if it undid the whole transaction. [`Error::NoTransaction`] if the connection is in none, and
+    /// [`Error::OtherDatabase`] if its current database is not the client's: nothing was changed.
     ///
     /// # Cancel safety
     ///
@@ -194,7 +195,8 @@ impl LockClient {
     ///
     /// [`Error::Timeout`] when a lease holds the lock, or got it in the moment in which it was free;
     /// [`Error::Busy`] when a transaction holds it; [`Error::Interrupted`] when the server undid the statement: roll back,
-    /// and run the transaction again. [`Error::NoTransaction`] if the connection is in none; [`Error::InvalidName`];
+    /// and run the transaction again. [`Error::NoTransaction`] if the connection is in none; [`Error::OtherDatabase`] if its
+    /// current database is not the client's; [`Error::InvalidName`];
     /// [`Error::StaleSnapshot`]; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
@@ -344,8 +346,8 @@ impl Counter {
     ///
     /// [`Error::Overflow`], when nothing was changed; [`Error::Busy`] when another transaction holds the
     /// counter for too long, [`Error::Interrupted`] when the server undid the statement, or somebody has deleted the
-    /// counter's row: roll back, and run the transaction again; [`Error::NoTransaction`] if the connection is in none: nothing
-    /// was changed; [`Error::InvalidName`], [`Error::StaleSnapshot`]; [those of any call](Error#errors-that-any-call-may-return).
+    /// counter's row: roll back, and run the transaction again; [`Error::NoTransaction`] if the connection is in none, and [`Error::OtherDatabase`]
+    /// if its current database is not the client's: nothing was changed; [`Error::InvalidName`], [`Error::StaleSnapshot`]; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety
     ///
