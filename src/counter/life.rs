@@ -9,8 +9,7 @@ use crate::token::Token;
 
 impl Counter {
     /// The value; `None` if the counter was never set, or was [deleted](Self::delete): so a stock that was never filled is told from one that is
-    /// sold out. Each change sets it, an addition of 0 too; one that was refused does not. A counter whose [window](Self::window) has ended counts
-    /// as set, to 0, until a [purge](crate::LockClient::purge) takes its row.
+    /// sold out. Each change sets it, an addition of 0 too; one that was refused does not.
     ///
     /// A counter whose [window](Self::window) has ended is `Some(0)`, until a [purge](crate::LockClient::purge) takes its row: then it is `None`.
     ///

@@ -91,8 +91,12 @@ impl LockRequest {
         self.ttl
     }
 
-    /// How long [`acquire`](Self::acquire) waits for the lock. Defaults to waiting for ever. A wait that is shorter than an answer takes is
-    /// one attempt; that has a second, and the look at who holds the lock has another one.
+    /// How long [`acquire`](Self::acquire) waits for the lock. By default it waits for the holder for as long as that takes. A wait that is shorter
+    /// than an answer takes is one attempt; that has a second, and the look at who holds the lock has another one.
+    ///
+    /// It does not wait for the server for so long. If the server cannot be reached when the lock is asked for, the call ends with
+    /// [`Error::Unreachable`] after the [request timeout](crate::LockClientBuilder::request_timeout), 10 s by default. A task that waits already,
+    /// for a lock that was seen held, waits through an outage.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -160,6 +164,9 @@ impl LockRequest {
     /// idled may be taken again for a moment, until the client has heard of it, as one that is held then is held on.
     ///
     /// It is for servers nearby: where an answer takes more than about 40 ms no lease idles.
+    ///
+    /// A lock with an [`owner`](Self::owner), with [`hold_at_least`](Self::hold_at_least) or [`max_hold`](Self::max_hold), or with
+    /// [`auto_renew(false)`](Self::auto_renew) does not idle: to ask for that is [`Error::InvalidOption`] of `linger`. So it is for a shared hold.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
@@ -242,9 +249,10 @@ impl LockRequest {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when the lock was seen held and was not free in time; [`Error::Unreachable`] when the server did not answer
-    /// in time; [`Error::InvalidName`] and
-    /// [`Error::InvalidOption`] before anything is sent; [those of any call](Error#errors-that-any-call-may-return).
+    /// [`Error::InvalidName`] and [`Error::InvalidOption`] before anything is sent. [`Error::Timeout`] when the lock was seen held and was not free
+    /// in time. [`Error::Unreachable`] when the server did not answer in time: also without a [`wait`](Self::wait), after the request timeout.
+    /// [`Error::Closed`] when the client is closed meanwhile. [Those of any call](Error#errors-that-any-call-may-return):
+    /// [`Error::OutcomeUnknown`], say, when the connection broke and the server stayed away.
     ///
     /// # Cancel safety
     ///
@@ -463,7 +471,6 @@ impl LockRequest {
             return invalid("owner", "it is empty; name one".to_owned());
         }
         Ok(Terms {
-            // A lease that ended before the minimum hold would free the lock too early.
             ttl: self.ttl,
             auto_renew: self.auto_renew,
             passes: self.passes,

@@ -60,7 +60,7 @@ impl SharedRequest {
         Self::new(self.request.ttl(ttl))
     }
 
-    /// How long [`acquire`](Self::acquire) waits: see [`LockRequest::wait`]. Defaults to waiting for ever.
+    /// How long [`acquire`](Self::acquire) waits: see [`LockRequest::wait`]. By default it waits for the holder for as long as that takes.
     pub fn wait(self, wait: Duration) -> Self {
         Self::new(self.request.wait(wait))
     }

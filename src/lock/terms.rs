@@ -66,6 +66,7 @@ impl Terms {
     /// How long the lease is that is asked for.
     pub(crate) fn lease(&self) -> Duration {
         let longest = self.max_hold.unwrap_or(Duration::MAX);
+        // A lease that ended before the minimum hold would free the lock too early.
         self.ttl.max(self.hold_at_least).min(longest)
     }
 
