@@ -22,6 +22,10 @@ use crate::token::Token;
 
 /// A counter: a signed 64-bit value in the table, 0 until it is changed.
 ///
+/// A counter has no bounds of its own, but those of 64 bits: a range belongs to the call, as in [`add_within`](Self::add_within).
+/// [`add`](Self::add), [`set`](Self::set), [`reset`](Self::reset) and [`compare_exchange`](Self::compare_exchange) know none. Where a stock must not
+/// fall below zero, let everybody take from it by `add_within(-1, 0..)`.
+///
 /// Additions to one counter that come while others are in flight travel together, and every caller
 /// gets its own exact value: as a sequence, [`add(1)`](Self::add) gives out distinct numbers.
 ///
@@ -64,13 +68,14 @@ impl Counter {
     /// Makes the value start again at 0 when a window of this length has ended, by the server's clock.
     /// A window begins with the first change after the last one ended. Defaults to no window.
     ///
-    /// All users of a counter should name the same window.
+    /// Windows are fixed, and do not slide: around the end of one up to twice as many changes may pass as in one. The window is not stored as a
+    /// setting: each call is made with the window of its caller, so all callers must name the same.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {
     /// use std::time::Duration;
     ///
-    /// // At most five requests a second, of all processes together.
+    /// // At most five requests in a window of one second, of all processes together: at most ten in any one second.
     /// let requests = locks.counter("requests:ada").window(Duration::from_secs(1));
     /// let may_pass = requests.add_within(1, ..=5).await?.is_some();
     /// # Ok(())
@@ -148,7 +153,7 @@ impl Counter {
     }
 
     /// Adds `delta` if the result lies within `range`, and gives the new value; otherwise changes
-    /// nothing and gives `None`.
+    /// nothing and gives `None`. The range is this call's alone: the counter does not keep it, and other calls do not know it.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {

@@ -348,10 +348,12 @@ impl LockClient {
         self.inner.list_counters(prefix, after, limit).await
     }
 
-    /// Frees a lock, whoever holds it: for operators. Whether it was taken: not if its lease had ended by itself. Its holder's lost signal
-    /// fires with its next renewal (at the end of the lease without one, and within about 100 ms while tasks of its
-    /// process pass the lock on in memory, or take it again where it [idles](crate::LockRequest::linger)), and its release is [`Error::LockLost`] from then on; whatever it still does
-    /// under the lock only fencing can stop.
+    /// Frees a lock, whoever holds it; for operators. Returns whether it was taken: `false` also if its lease had ended by itself.
+    ///
+    /// The old holder's [`lost`](crate::LockGuard::lost) fires with its next renewal: a third of the ttl, at most. Without renewal it fires at the end of
+    /// the lease. While tasks of its process pass the lock on in memory, or take it again where it [idles](crate::LockRequest::linger), it fires
+    /// within about 100 ms. From then on its release is [`Error::LockLost`]. Until then only
+    /// [`verify_in`](crate::LockGuard::verify_in) and the [fencing token](crate::LockGuard::fencing_token) stop it.
     ///
     /// ```no_run
     /// # async fn example(locks: tag_lock::LockClient) -> Result<(), tag_lock::Error> {

@@ -190,9 +190,9 @@ impl JobSlot {
     ///
     /// That of `work`: the slot is released. [`Error::LockLost`] if the lease was lost before the slot was recorded as done: another
     /// machine may be at it; after `finish_in` it may also be done. [`Error::OutcomeUnknown`] if it could not be found out in time whether it was recorded:
-    /// [`is_done`](Self::is_done) tells. [`Error::Busy`] if the work has ended, and a transaction in which the lease was used is still open, or a crowd
-    /// stands at the row: what becomes of the slot is tried until the lease has ended and the request timeout after that; then the slot may be run
-    /// again. [`Error::NotFinished`] after a [`finish_in`](JobLease::finish_in) that was not committed.
+    /// [`is_done`](Self::is_done) tells. [`Error::Busy`] if the work has ended and the row is locked: a transaction in which the lease was used is still open, or a crowd
+    /// stands at the row. The client goes on trying to record the slot until the lease has ended, and for the request timeout after that. If
+    /// that fails, the slot may be run again. [`Error::NotFinished`] after a [`finish_in`](JobLease::finish_in) that was not committed.
     /// [`Error::InvalidName`] and [`Error::InvalidOption`] before anything is sent; [those of any call](Error#errors-that-any-call-may-return).
     ///
     /// # Cancel safety

@@ -25,6 +25,9 @@ use crate::sql::operation::{Operation, Renew};
 /// Dropping it releases the lock in the background: the drop neither blocks nor needs an await, and
 /// release-on-drop is not immediate. [`release`](Self::release) waits for it and says whether the lock
 /// was still held.
+///
+/// If it is dropped right before the process ends, the release may not be sent, and the lock stays taken for up to the ttl. Call
+/// [`LockClient::close`](crate::LockClient::close) before `main` returns.
 #[must_use = "if unused, the lock is released at once"]
 pub struct LockGuard {
     turn: Option<Turn>,
@@ -85,7 +88,10 @@ impl LockGuard {
     }
 
     /// Resolves when the lease is lost: taken over, released by force, or not renewed in time.
-    /// It resolves before anybody else can be granted the lock, unless that was freed by force, and not on a release.
+    /// It becomes ready before anybody else can be granted the lock, unless that was freed by force, and not on a release.
+    ///
+    /// A task that is not polled does not notice it in time, nor does a process that is paused: then somebody else may hold the lock already.
+    /// Against that, [`verify_in`](Self::verify_in) protects what is written in the database, and [`fencing_token`](Self::fencing_token) what is written elsewhere.
     ///
     /// ```no_run
     /// # async fn work() {}

@@ -21,8 +21,8 @@ use crate::sql::inspect as query;
 /// The options of the request stay; [`owner`](LockRequest::owner) and [`linger`](LockRequest::linger) are refused.
 ///
 /// Tasks of one process that ask with the same options have one lease together: the first one asks the server, the others join it without
-/// a statement while no writer waits. When one waits, no shared hold begins any more, and the writer is next when those have ended that there are.
-/// After it, shared holds begin for 120 ms whatever writers wish, so that neither starves the other.
+/// a statement while no writer waits. When a writer waits, no new shared hold begins. The writer is next when the present ones have ended.
+/// After the writer, shared holds begin for 120 ms even if writers wait, so that neither side starves the other.
 ///
 /// Shared holds are not re-entrant. A task that holds the lock shared and asks for it again, or waits for a task that does, may wait for a writer
 /// that waits for it, and so for ever: pass the guard on, or give the request a [`wait`](Self::wait). So does a task that holds the lock either way and
@@ -217,8 +217,11 @@ impl SharedGuard {
         self.guard.remaining()
     }
 
-    /// Resolves when the lease is lost: released by force, or not renewed in time. It resolves before anybody else can hold the lock for
+    /// Resolves when the lease is lost: released by force, or not renewed in time. It becomes ready before anybody else can hold the lock for
     /// itself, unless that was freed by force, and not on a release.
+    ///
+    /// A task that is not polled does not notice it in time, nor does a process that is paused: then somebody else may hold the lock already.
+    /// Against that, [`verify_in`](Self::verify_in) protects what is written in the database, and [`fencing_token`](Self::fencing_token) what is written elsewhere.
     ///
     /// ```no_run
     /// # async fn read() {}

@@ -68,8 +68,11 @@ impl Permit {
         self.guard.remaining()
     }
 
-    /// Resolves when the lease is lost: released by force, or not renewed in time. It resolves before anybody else can be granted
+    /// Resolves when the lease is lost: released by force, or not renewed in time. It becomes ready before anybody else can be granted
     /// this slot, unless that was freed by force, and not on a release.
+    ///
+    /// A task that is not polled does not notice it in time, nor does a process that is paused: then somebody else may have the slot already.
+    /// Against that, [`verify_in`](Self::verify_in) protects what is written in the database, and [`fencing_token`](Self::fencing_token) what is written elsewhere.
     ///
     /// ```no_run
     /// # async fn call() {}

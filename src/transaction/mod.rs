@@ -66,6 +66,16 @@ impl LockGuard {
     /// `connection` is a `&mut Transaction` of sqlx, or a connection in a transaction. Its `LAST_INSERT_ID()` changes, as with
     /// all of these calls.
     ///
+    /// ```no_run
+    /// # async fn example(guard: tag_lock::LockGuard, pool: sqlx::MySqlPool) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut tx = pool.begin().await?;
+    /// guard.verify_in(&mut tx).await?;
+    /// sqlx::query("UPDATE invoice SET sent = 1 WHERE id = 7").execute(&mut *tx).await?;
+    /// tx.commit().await?; // nobody else had the lock before this
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::LockLost`]: roll back. [`Error::StaleSnapshot`] on MariaDB with
@@ -85,10 +95,21 @@ impl LockGuard {
     /// Releases the lock when the caller's transaction commits, and not otherwise: after a rollback the
     /// lease is held on and the guard can be used. One round trip.
     ///
-    /// Drop the guard after the commit. Until then the lease is renewed if the transaction has not
-    /// committed. The guard is not [held](Self::is_held) from here on, until it is known that the transaction was rolled back.
-    /// ([`release`](Self::release) answers `Ok` after the commit, unless somebody else has
-    /// acquired the lock by then: it cannot know then that this guard had not lost it before.)
+    /// Keep the guard until the commit, and drop it then. The lease is renewed until the transaction has committed. From this call on the guard
+    /// is not [held](Self::is_held); after a rollback it is held again, as soon as a renewal or [`verify_in`](Self::verify_in) has found that.
+    ///
+    /// [`release`](Self::release) after the commit answers `Ok`, or [`Error::LockLost`] if somebody else has acquired the lock by then.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: tag_lock::LockGuard, pool: sqlx::MySqlPool) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut tx = pool.begin().await?;
+    /// guard.release_in(&mut tx).await?; // first: it verifies the lease, too
+    /// // … the application's own statements …
+    /// tx.commit().await?;
+    /// drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -189,7 +210,18 @@ impl LeaseView {
 impl LockClient {
     /// Takes a lock for the rest of the caller's transaction, without a lease and without a ttl. It
     /// waits for a lease to end as long as the client's request timeout, and for another transaction
-    /// as long as the connection's `innodb_lock_wait_timeout`.
+    /// as long as the connection's `innodb_lock_wait_timeout`. Call it first: what is read below is then current.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient, pool: sqlx::MySqlPool) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut tx = pool.begin().await?;
+    /// locks.lock_in(&mut tx, "account:7").await?; // first: what is read below is then current
+    /// let balance: i64 = sqlx::query_scalar("SELECT balance FROM account WHERE id = 7").fetch_one(&mut *tx).await?;
+    /// sqlx::query("UPDATE account SET balance = ? WHERE id = 7").bind(balance - 5).execute(&mut *tx).await?;
+    /// tx.commit().await?; // frees the lock
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -224,6 +256,20 @@ impl LockClient {
     /// As [`lock_in`](Self::lock_in), without waiting: `None` if a lease or a transaction holds the
     /// lock. Then roll back: under REPEATABLE READ the transaction keeps the row locked otherwise, and
     /// the holder cannot renew.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient, pool: sqlx::MySqlPool) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut tx = pool.begin().await?;
+    /// if locks.try_lock_in(&mut tx, "account:7").await?.is_none() {
+    ///     tx.rollback().await?;
+    ///     println!("somebody else is at it");
+    /// } else {
+    ///     // … the application's own statements …
+    ///     tx.commit().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -340,7 +386,18 @@ impl Inner {
 
 impl Counter {
     /// Adds `delta` in the caller's transaction, and gives the new value: it counts when that commits,
-    /// and not otherwise. Holds the counter until then.
+    /// and not otherwise. Holds the counter until then: call it last.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient, pool: sqlx::MySqlPool) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut tx = pool.begin().await?;
+    /// // … the application's own statements …
+    /// let number = locks.counter("order").add_in(&mut tx, 1).await?; // late: the counter stays locked until the commit
+    /// sqlx::query("INSERT INTO shop_order (number) VALUES (?)").bind(number).execute(&mut *tx).await?;
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -367,7 +424,22 @@ impl Counter {
     }
 
     /// Adds `delta` in the caller's transaction if the result lies within `range`, and gives the new
-    /// value; otherwise changes nothing and gives `None`.
+    /// value; otherwise changes nothing and gives `None`. Call it last: the counter stays locked until the commit. The range is this call's alone.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient, pool: sqlx::MySqlPool) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut tx = pool.begin().await?;
+    /// sqlx::query("INSERT INTO winner (name) VALUES ('ada')").execute(&mut *tx).await?;
+    /// match locks.counter("prize:2026").add_within_in(&mut tx, -1, 0..).await? {
+    ///     Some(left) => {
+    ///         tx.commit().await?;
+    ///         println!("a prize; {left} left");
+    ///     }
+    ///     None => tx.rollback().await?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -388,6 +460,16 @@ impl Counter {
     }
 
     /// The value, in the caller's transaction: nobody else changes it before that ends.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: tag_lock::LockClient, pool: sqlx::MySqlPool) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut tx = pool.begin().await?;
+    /// let left = locks.counter("prize:2026").get_in(&mut tx).await?;
+    /// sqlx::query("INSERT INTO report (prizes_left) VALUES (?)").bind(left).execute(&mut *tx).await?;
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
