@@ -198,10 +198,10 @@ pub enum Error {
         name: String,
     },
     /// The current database of the connection of a `…_in` call is not the client's, so that it would be about other locks and counters, or
-    /// none. It has changed nothing.
+    /// none. It has changed nothing; roll back, since it may have locked a row of that name there.
     #[error(
-        "{name:?} is in the database {database:?}, and the connection of the transaction is in another one: give this a connection \
-         whose current database is the client's"
+        "{name:?} is in the database {database:?}, and the connection of the transaction is in another one: roll back, and give \
+         this a connection whose current database is the client's"
     )]
     OtherDatabase {
         /// The name of the lock or counter.

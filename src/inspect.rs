@@ -305,7 +305,7 @@ mod serde_tests {
     #[test]
     fn what_says_nothing_of_wishes_can_be_read() {
         let text = r#"{"name":"job","state":"free","held_by":"","description":"","deadline":"2023-11-14T22:13:20Z",
-            "remaining":{"secs":0,"nanos":0},"fencing_token":1,"depth":0,"modified":"2023-11-14T22:13:20Z"}"#;
+            "remaining":{"secs":0,"nanos":0},"highest_fencing_token":1,"depth":0,"modified":"2023-11-14T22:13:20Z"}"#;
         let read: LockInfo = serde_json::from_str(text).expect("read");
         assert_eq!(read.wish, None);
     }

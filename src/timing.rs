@@ -23,6 +23,10 @@ pub(crate) const LANE_AGE: Duration = Duration::from_secs(86_400);
 
 /// A request whose wait is over has an answer within this time of its question, or is told that there is none.
 pub(crate) const ANSWER: Duration = Duration::from_secs(1);
+/// An answer to a question of those who wait that takes longer than this may be one that never comes.
+pub(crate) const SOON: Duration = Duration::from_millis(1_250);
+/// For so long after such an answer the server may be slow.
+pub(crate) const SLOW: Duration = Duration::from_secs(10);
 /// How late a lane may be to say that a request's time is over.
 pub(crate) const LATE: Duration = Duration::from_secs(1);
 /// What a lane has left to another one it takes back after this time: that one's packet has not come back. (What came while that packet
@@ -95,6 +99,10 @@ const fn longer(long: Duration, short: Duration) -> bool {
 }
 
 const _: () = {
+    assert!(
+        longer(SOON, SERVER_LOCK_WAIT),
+        "the server tells who reads a locked table before its connection is given up"
+    );
     assert!(
         longer(LOCK_WAIT, SERVER_LOCK_WAIT.saturating_mul(2)),
         "the server ends a wait before the client gives the packet up, so that its outcome is known"

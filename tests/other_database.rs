@@ -6,15 +6,18 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "support/account.rs"]
+mod account;
 #[path = "support/calls.rs"]
 mod calls;
 mod support;
 
+use account::Account;
 use calls::{CALLS, Call, Stage};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{ConnectOptions, Connection};
 use support::{TestDatabase, number, run};
-use tag_lock::Error;
+use tag_lock::{Error, LockClient};
 
 /// All that the rows of a database say, as one number.
 async fn rows(database: &TestDatabase) -> i64 {
@@ -103,4 +106,60 @@ async fn a_connection_that_has_come_to_the_clients_database_is_as_any() {
     run(&mut connection, "ROLLBACK").await;
     connection.close().await.unwrap();
     stage.database.remove().await;
+}
+
+/// Where the server tells names of databases by their case, two that differ in it alone are two.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_whose_name_differs_in_case_alone_is_another_one() {
+    let stage = Stage::new().await;
+    let (server, database) = stage.database.url.rsplit_once('/').unwrap();
+    let mut connection = stage.database.connection().await;
+    let folded = number(
+        &mut connection,
+        "SELECT CAST(@@lower_case_table_names AS SIGNED)",
+    )
+    .await;
+    assert_eq!(folded, 0, "the servers of these tests run on Linux");
+    let upper = database.to_uppercase();
+    assert_ne!(upper, database);
+    run(&mut connection, &format!("CREATE DATABASE {upper}")).await;
+    let there = LockClient::connect(&format!("{server}/{upper}"))
+        .await
+        .unwrap();
+    there.migrate().await.unwrap();
+    call_all(&stage).await;
+    run(&mut connection, &format!("USE {upper}")).await;
+    // The rows of all calls.
+    run(
+        &mut connection,
+        &format!("INSERT IGNORE INTO t_tag_lock SELECT * FROM {database}.t_tag_lock"),
+    )
+    .await;
+    for call in CALLS {
+        is_refused(&stage, &mut connection, call, "another case").await;
+    }
+    run(&mut connection, &format!("DROP DATABASE {upper}")).await;
+    connection.close().await.unwrap();
+    stage.database.remove().await;
+}
+
+/// An account that may use no table there.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_without_privileges_there_is_told_too() {
+    let (stage, other) = (Stage::new().await, TestDatabase::new().await);
+    call_all(&stage).await;
+    let account = Account::new("").await;
+    account
+        .grant("SELECT,INSERT,UPDATE,DELETE", &stage.database)
+        .await;
+    account.grant("EXECUTE", &other).await;
+    let mut connection = account.options(&other).connect().await.unwrap();
+    for call in CALLS {
+        is_refused(&stage, &mut connection, call, "no privileges").await;
+    }
+    connection.close().await.unwrap();
+    account.remove().await;
+    for database in [stage.database, other] {
+        database.remove().await;
+    }
 }

@@ -3,19 +3,22 @@
 //! All who wait in a client ask over one connection. If it falls silent, all of them wait for it, though the server would answer over
 //! another. So a connection that was open before has a fraction of the limit, and what was asked in vain is asked over a fresh one, which has
 //! the whole. Where the server is what is slow, a fresh connection is no quicker, and costs: after an answer that took longer than the
-//! fraction, each has the whole limit, until one comes sooner.
+//! fraction, or did not come, each has the whole limit for a while.
 
 use std::time::Duration;
 
-/// What a connection that was open before has of the limit: one part of so many.
+use crate::clock::Moment;
+use crate::timing::{SLOW, SOON};
+
+/// What a connection that was open before has of the limit: one part of so many, and never less than [`SOON`].
 const FRACTION: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct ReaderPatience {
     whole: Duration,
     fraction: Duration,
-    /// The last answer took longer than the fraction, or did not come.
-    slow: bool,
+    /// Until when the server may be slow.
+    slow_until: Option<Moment>,
 }
 
 impl ReaderPatience {
@@ -23,8 +26,8 @@ impl ReaderPatience {
     pub(super) fn quick(limit: Duration) -> Self {
         Self {
             whole: limit,
-            fraction: limit / FRACTION,
-            slow: false,
+            fraction: (limit / FRACTION).max(SOON).min(limit),
+            slow_until: None,
         }
     }
 
@@ -37,16 +40,19 @@ impl ReaderPatience {
     }
 
     /// How long the next answer may take.
-    pub(super) fn limit(&self, connection: Age) -> Duration {
+    pub(super) fn limit(&self, connection: Age, now: Moment) -> Duration {
+        let is_slow = self.slow_until.is_some_and(|until| now < until);
         match connection {
-            Age::Open if !self.slow => self.fraction,
+            Age::Open if !is_slow => self.fraction,
             Age::Open | Age::Fresh => self.whole,
         }
     }
 
     /// An answer came after so long, or did not come within that.
-    pub(super) fn waited(&mut self, time: Duration) {
-        self.slow = time >= self.fraction;
+    pub(super) fn waited(&mut self, time: Duration, now: Moment) {
+        if time >= self.fraction {
+            self.slow_until = Some(now.after(SLOW));
+        }
     }
 }
 
@@ -55,7 +61,7 @@ impl ReaderPatience {
 pub(super) enum Age {
     /// It was opened for this question.
     Fresh,
-    /// It was open before.
+    /// It has answered before.
     Open,
 }
 
@@ -63,35 +69,54 @@ pub(super) enum Age {
 mod tests {
     use super::*;
 
-    const WHOLE: Duration = Duration::from_secs(5);
-    const FRACTION: Duration = Duration::from_millis(625);
+    const WHOLE: Duration = Duration::from_secs(40);
+    const FRACTION: Duration = Duration::from_secs(5);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_micros(0).after(Duration::from_secs(seconds))
+    }
 
     #[test]
     fn a_silent_connection_costs_a_fraction_of_the_limit() {
         let mut patience = ReaderPatience::quick(WHOLE);
-        assert_eq!(patience.limit(Age::Fresh), WHOLE);
-        assert_eq!(patience.limit(Age::Open), FRACTION);
-        // It says nothing; the fresh one answers at once, and the next that falls silent costs no more.
-        patience.waited(FRACTION);
-        assert_eq!(patience.limit(Age::Fresh), WHOLE);
-        patience.waited(Duration::from_millis(1));
-        assert_eq!(patience.limit(Age::Open), FRACTION);
+        assert_eq!(patience.limit(Age::Fresh, at(0)), WHOLE);
+        assert_eq!(patience.limit(Age::Open, at(0)), FRACTION);
+        // It says nothing; the fresh one answers at once.
+        patience.waited(FRACTION, at(5));
+        assert_eq!(patience.limit(Age::Fresh, at(5)), WHOLE);
+        patience.waited(Duration::from_millis(1), at(5));
+        // A while later the next one may fall silent.
+        assert_eq!(patience.limit(Age::Open, at(6)), WHOLE);
+        assert_eq!(patience.limit(Age::Open, at(5).after(SLOW)), FRACTION);
     }
 
     #[test]
     fn a_slow_server_is_waited_for() {
         let mut patience = ReaderPatience::quick(WHOLE);
-        patience.waited(FRACTION);
-        for _ in 0..3 {
-            patience.waited(Duration::from_secs(2));
-            assert_eq!(patience.limit(Age::Open), WHOLE);
+        for second in 1..5 {
+            patience.waited(FRACTION, at(second));
+            patience.waited(Duration::from_millis(1), at(second));
+            assert_eq!(patience.limit(Age::Open, at(second)), WHOLE);
         }
-        patience.waited(FRACTION - Duration::from_millis(1));
-        assert_eq!(patience.limit(Age::Open), FRACTION);
+    }
+
+    /// Who waits for a table that somebody has locked is told so by the server, and not cut off before.
+    #[test]
+    fn an_answer_has_longer_than_the_server_waits_for_a_table() {
+        let short = Duration::from_secs(2);
+        assert_eq!(ReaderPatience::quick(short).limit(Age::Open, at(0)), SOON);
+        let shorter = Duration::from_millis(100);
+        assert_eq!(
+            ReaderPatience::quick(shorter).limit(Age::Open, at(0)),
+            shorter
+        );
     }
 
     #[test]
     fn what_takes_its_time_has_the_whole_limit() {
-        assert_eq!(ReaderPatience::unhurried(WHOLE).limit(Age::Open), WHOLE);
+        assert_eq!(
+            ReaderPatience::unhurried(WHOLE).limit(Age::Open, at(0)),
+            WHOLE
+        );
     }
 }

@@ -188,19 +188,31 @@ impl Reader {
 
     /// All rows of a statement.
     async fn rows(&mut self, sql: String) -> Result<Vec<MySqlRow>, sqlx::Error> {
-        self.connected().await?.limit = self.patience.limit(self.age);
+        self.connected().await?;
         let asked = Moment::now();
-        let rows = self.connected().await?.rows_alone(sql).await;
-        self.patience.waited(Moment::now().since(asked));
-        self.age = Age::Open;
+        // There may be no other connection.
+        let limit = match self.shared.pool.is_short() {
+            true => self.shared.options.packet_limit,
+            false => self.patience.limit(self.age, asked),
+        };
+        let session = self.connected().await?;
+        session.limit = limit;
+        let rows = session.rows_alone(sql).await;
+        let now = Moment::now();
+        self.patience.waited(now.since(asked), now);
+        if rows.is_ok() {
+            self.age = Age::Open;
+        }
         rows
     }
 
     /// Closes the connection that failed; pauses and says yes if another attempt may do better.
     async fn may_try_again(&mut self, healing: &mut Healing, error: &sqlx::Error) -> bool {
         // A connection that was open may have been dead for long: that costs no pause.
-        let was_open = self.session.take().is_some();
-        if may_heal(error) && !was_open {
+        let was_connected = self.session.take().is_some();
+        let was_open = was_connected && self.age == Age::Open;
+        let is_away = !was_connected || code_of(error).is_none();
+        if may_heal(error) && !was_open && is_away {
             self.shared.unreachable(error);
         }
         if !may_heal(error) || healing.end.has_passed() {

@@ -120,11 +120,15 @@ impl JobLease {
     pub async fn finish_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         let lease = self.view.use_in_transaction()?;
         // First: what became of a statement without an answer is found out at the end.
-        self.finishes.store(true, Ordering::Release);
+        let before = self.finishes.swap(true, Ordering::AcqRel);
         let (home, grant) = (self.view.home().await?, (lease.token, lease.fence));
         let change = transaction::finish(&home, &lease.key(), grant, lease.current_turn());
-        let verdict = execute(connection, &home, &change, &lease.name).await?;
-        self.view.expect_ours(verdict).await?;
+        let verdict = execute(connection, &home, &change, &lease.name).await;
+        if let Err(Error::NoTransaction { .. } | Error::OtherDatabase { .. }) = verdict {
+            // It has changed nothing.
+            self.finishes.store(before, Ordering::Release);
+        }
+        self.view.expect_ours(verdict?).await?;
         lease.release_is_open(Moment::now());
         Ok(())
     }

@@ -33,14 +33,15 @@ impl Home {
         }
     }
 
-    /// Whether the session's current database is this one. Byte for byte: one of these is a binary string.
+    /// Whether the session's current database is this one. As bytes: a literal of bytes alone would be compared by the collation of
+    /// `DATABASE()`, which knows neither case nor accents.
     pub(super) fn is_here(&self) -> String {
         let current = if self.folded {
             "LOWER(DATABASE())"
         } else {
             "DATABASE()"
         };
-        let mut sql = format!("{current}<=>");
+        let mut sql = format!("CAST({current} AS BINARY)<=>");
         literal::bytes(&mut sql, self.compared.as_bytes());
         sql
     }
@@ -53,7 +54,13 @@ mod tests {
     #[test]
     fn no_byte_of_a_databases_name_appears_as_itself() {
         let home = |folded| Home::new("8.4.0", "A'".to_owned(), "a'".to_owned(), folded);
-        assert_eq!(home(false).is_here(), "DATABASE()<=>x'6127'");
-        assert_eq!(home(true).is_here(), "LOWER(DATABASE())<=>x'6127'");
+        assert_eq!(
+            home(false).is_here(),
+            "CAST(DATABASE() AS BINARY)<=>x'6127'"
+        );
+        assert_eq!(
+            home(true).is_here(),
+            "CAST(LOWER(DATABASE()) AS BINARY)<=>x'6127'"
+        );
     }
 }

@@ -35,8 +35,10 @@ const INSIDE: &str = "(@@in_transaction OR NOT @@autocommit)";
 /// that back, and, when one of them fails, [`RESTORE`].
 const CHECK: &str = "SAVEPOINT tag_lock_in_transaction;RELEASE SAVEPOINT tag_lock_in_transaction;";
 
-/// What a packet of several statements begins with.
-const BOUND: &str = "SET @tag_lock_idle=@@wait_timeout,wait_timeout=2;";
+/// What a packet of several statements begins with. Two seconds are what a packet has left behind that was dropped: what it had kept
+/// is kept on.
+const BOUND: &str = "SET @tag_lock_idle=\
+     CAST(IF(@@wait_timeout=2,COALESCE(@tag_lock_idle,2),@@wait_timeout) AS UNSIGNED),wait_timeout=2;";
 
 /// Takes back that the time is bounded for which the session may be idle.
 pub(crate) const RESTORE: &str = "SET wait_timeout=@tag_lock_idle";

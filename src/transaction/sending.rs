@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::name::Name;
 use crate::sql::home::Home;
 use crate::sql::server_error::{
-    CHECKREAD, DEADLOCK, ERROR_DURING_COMMIT, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT, NO_DATABASE,
-    NO_SUCH_SAVEPOINT, NO_SUCH_TABLE, QUERY_INTERRUPTED, STATEMENT_TIMEOUT,
+    BAD_FIELD, CHECKREAD, DEADLOCK, DENIED, ERROR_DURING_COMMIT, LOCK_NOWAIT, LOCK_WAIT_TIMEOUT,
+    NO_DATABASE, NO_SUCH_SAVEPOINT, NO_SUCH_TABLE, QUERY_INTERRUPTED, STATEMENT_TIMEOUT,
     TRANSACTION_ROLLBACK_DURING_COMMIT, UNKNOWN_ERROR, code_of,
 };
 use crate::sql::transaction::{self, Change, Packet, RESTORE, Verdict};
@@ -84,13 +84,18 @@ pub(super) async fn send(
             }
             let name = names.get(done.len()).or(names.last());
             if let Some(name) = name
-                && matches!(code_of(&error), Some(NO_SUCH_TABLE | NO_DATABASE))
+                && code_of(&error).is_some_and(is_of_another_table)
             {
                 expect_here(connection, home, name).await?;
             }
             Err(explain(error, name.map(|name| name.to_string())))
         }
     }
+}
+
+/// Whether a server may say this of a table that is another one than the client's, or none.
+fn is_of_another_table(code: u16) -> bool {
+    matches!(code, NO_SUCH_TABLE | NO_DATABASE | BAD_FIELD) || DENIED.contains(&code)
 }
 
 pub(super) fn outside(name: &Name) -> Error {
