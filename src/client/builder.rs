@@ -130,8 +130,9 @@ impl LockClientBuilder {
     /// Use at least two seconds. The server ends a packet's wait for a row or table after one second; with less than two, a table that somebody
     /// has locked looks like a server that does not answer.
     ///
-    /// Those who wait for locks ask about them over a connection of their own. If it does not answer within an eighth of this time, the client
-    /// asks over a fresh one: a connection that has fallen silent does not hold them up for long.
+    /// Those who wait for locks ask about them over a connection of their own. If it does not answer within an eighth of this time, or 1.25 s
+    /// if that is more, the client asks over a fresh one: a connection that has fallen silent does not hold them up for long. For ten seconds after such
+    /// a late answer each has the whole time, since the server may be slow.
     pub fn packet_timeout(mut self, timeout: Duration) -> Self {
         self.packet_timeout = timeout;
         self

@@ -44,8 +44,8 @@ use crate::watch::LockWatch;
 /// The calls whose names end in `_in` work on a connection of yours. The future of one may be dropped in the middle: by a time limit, by
 /// `select!`, by a web server whose client has hung up. Then drop the `Transaction` too: nothing of it is committed, and lock and counter are as
 /// before. sqlx rolls it back before the connection is used again; a pool does so at once. Until the server has read that, the row may stay
-/// locked: a statement that waits for a row waits on, for `innodb_lock_wait_timeout` (50 s by default) at most. On a connection of your own,
-/// close it.
+/// locked: a statement that waits for a row waits on, for `innodb_lock_wait_timeout` (50 s by default) at most; if that ends in
+/// an error, the pool closes the connection. On a connection of your own, close it.
 ///
 /// Do not go on in such a transaction: it is not known whether the statement was carried out.
 ///

@@ -130,7 +130,7 @@ impl LockAllGuard {
     }
 
     /// Verifies, in the caller's transaction, that all locks are still held, and keeps them so until that transaction ends: see
-    /// [`LockGuard::verify_in`]. One round trip for about a hundred locks, in the order of their names.
+    /// [`LockGuard::verify_in`]. One round trip for some forty locks, in the order of their names.
     ///
     /// ```no_run
     /// # async fn example(guard: tag_lock::LockAllGuard, pool: sqlx::MySqlPool) -> Result<(), Box<dyn std::error::Error>> {
@@ -158,7 +158,7 @@ impl LockAllGuard {
     }
 
     /// Releases all locks when the caller's transaction commits, and none of them otherwise: see [`LockGuard::release_in`]. After a rollback
-    /// the leases are held on and the guard can be used. One round trip for about a hundred locks, in the order of their names.
+    /// the leases are held on and the guard can be used. One round trip for some forty locks, in the order of their names.
     ///
     /// Drop the guard after the commit.
     ///
