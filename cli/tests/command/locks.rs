@@ -158,7 +158,7 @@ async fn a_lock_is_shown() {
 /// The column WANTED of each lock in a list, by its head.
 fn wanted_in_list(out: &str) -> Vec<String> {
     let head = out.lines().next().unwrap();
-    let (from, to) = (head.find("WANTED").unwrap(), head.find("FENCING").unwrap());
+    let (from, to) = (head.find("WANTED").unwrap(), head.find("HIGHEST").unwrap());
     let rows = out.lines().skip(1);
     rows.map(|row| row[from..to].trim().to_owned()).collect()
 }
