@@ -8,9 +8,11 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use sqlx::Connection;
 use support::lateness::with_ttl;
 use support::proxy::{Command, Fault, FaultKind, Gate, Hold, Proxy, once};
 use support::{TestDatabase, connected, eventually, is_batch, number};
@@ -124,6 +126,47 @@ async fn those_who_wait_do_not_wait_for_a_silent_connection() {
     waits.await.unwrap().unwrap().release().await.unwrap();
     let waited = freed.elapsed();
     assert!(waited < limit / 2, "{waited:?}");
+    client.close(AtClose::Release).await;
+    database.remove().await;
+}
+
+/// The connection that was open breaks, and the one that takes over answers late: it is not given up for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fresh_connection_has_the_whole_time() {
+    let database = TestDatabase::new().await;
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    let limit = Duration::from_secs(40);
+    let builder = LockClient::builder(proxy.url(&database.url).parse().unwrap())
+        .packet_timeout(limit)
+        .request_timeout(limit * 5);
+    let client = connected(builder).await;
+    // Opens the connection.
+    assert_eq!(client.counter("n").get().await.unwrap(), 0);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    proxy.on_command(move |command: &Command| {
+        // Whether the row may be gone soon.
+        if !command.contains_word("SELECT 1 FROM t_tag_lock t") {
+            return Fault::Pass;
+        }
+        match count.fetch_add(1, Ordering::SeqCst) {
+            0 => Fault::CutBefore,
+            1 => Fault::HoldReply(Hold::For(limit / 6)),
+            _ => Fault::Pass,
+        }
+    });
+    let mut connection = database.connection().await;
+    let mut transaction = connection.begin().await.unwrap();
+    assert_eq!(
+        client
+            .counter("n")
+            .add_in(&mut transaction, 1)
+            .await
+            .unwrap(),
+        1
+    );
+    transaction.rollback().await.unwrap();
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
     client.close(AtClose::Release).await;
     database.remove().await;
 }
