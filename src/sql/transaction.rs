@@ -68,7 +68,7 @@ pub(crate) struct Change {
 }
 
 /// A packet of one statement, or of several; and the check that there is a transaction.
-pub(crate) struct Packet {
+pub(crate) struct CallerPacket {
     pub(crate) sql: String,
     /// Which of the packet's results is the first statement's. Those of the others follow.
     pub(crate) result: usize,
@@ -76,7 +76,7 @@ pub(crate) struct Packet {
     pub(crate) restores: bool,
 }
 
-impl Packet {
+impl CallerPacket {
     /// Of changes that are sent together.
     pub(crate) fn of(changes: &[Change]) -> Self {
         let dialect = changes.first().map(|change| change.dialect);
@@ -391,7 +391,7 @@ pub(crate) fn is_here(home: &Home) -> String {
 
 /// Reads a counter's value and holds its row until the transaction ends; and whether the session is in one, and in the client's
 /// database.
-pub(crate) fn get(home: &Home, name: &str) -> Packet {
+pub(crate) fn get(home: &Home, name: &str) -> CallerPacket {
     let inside = match home.dialect {
         Dialect::MySql => "1",
         Dialect::MariaDb { .. } => INSIDE,
@@ -402,5 +402,5 @@ pub(crate) fn get(home: &Home, name: &str) -> Packet {
     );
     address(&mut sql, name, Kind::Counter);
     sql.push_str(" FOR UPDATE");
-    Packet::of_statements(home.dialect, std::iter::once(sql.as_str()))
+    CallerPacket::of_statements(home.dialect, std::iter::once(sql.as_str()))
 }

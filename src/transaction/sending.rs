@@ -12,7 +12,7 @@ use crate::sql::server_error::{
     NO_DATABASE, NO_SUCH_SAVEPOINT, NO_SUCH_TABLE, QUERY_INTERRUPTED, STATEMENT_TIMEOUT,
     TRANSACTION_ROLLBACK_DURING_COMMIT, UNKNOWN_ERROR, code_of,
 };
-use crate::sql::transaction::{self, Change, Packet, RESTORE, Verdict};
+use crate::sql::transaction::{self, CallerPacket, Change, RESTORE, Verdict};
 
 /// Sends a change, and reads its verdict from the acknowledgement.
 pub(crate) async fn execute(
@@ -33,7 +33,7 @@ pub(super) async fn execute_all(
     changes: &[Change],
     names: &[&Name],
 ) -> Result<Vec<Verdict>, Error> {
-    let (done, _) = send(connection, home, Packet::of(changes), names).await?;
+    let (done, _) = send(connection, home, CallerPacket::of(changes), names).await?;
     let mut verdicts = Vec::with_capacity(changes.len());
     for (position, change) in changes.iter().enumerate() {
         let done = done.get(position);
@@ -55,7 +55,7 @@ pub(super) async fn execute_all(
 pub(super) async fn send(
     connection: &mut MySqlConnection,
     home: &Home,
-    packet: Packet,
+    packet: CallerPacket,
     names: &[&Name],
 ) -> Result<(Vec<MySqlQueryResult>, Option<MySqlRow>), Error> {
     let (mut done, mut last) = (Vec::new(), None);
