@@ -312,3 +312,35 @@ async fn nothing_stays_where_the_answer_was_cut() {
     assert!(drops >= 14);
     stage.lease.release().await.expect("still held");
 }
+
+/// The statement of a dropped call fails behind its back, on a connection that its owner keeps: the next call puts right what the first
+/// had set for the session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_as_before_behind_a_dropped_call_that_failed() {
+    let stage = Stage::new().await;
+    let counter = stage.client.counter("c");
+    counter.add(1).await.expect("adds");
+    let mut holder = stage.database.connection().await;
+    run(&mut holder, "START TRANSACTION").await;
+    counter.get_in(&mut holder).await.expect("locks");
+    let mut connection = stage.database.connection().await;
+    run(
+        &mut connection,
+        "SET innodb_lock_wait_timeout=1,wait_timeout=12345",
+    )
+    .await;
+    run(&mut connection, "START TRANSACTION").await;
+    let call = counter.add_in(&mut connection, 1);
+    let dropped = tokio::time::timeout(Duration::from_millis(300), call).await;
+    assert!(dropped.is_err(), "{dropped:?}");
+    // It is told to whoever asks next.
+    while connection.execute("ROLLBACK").await.is_err() {}
+    run(&mut holder, "ROLLBACK").await;
+    run(&mut connection, "START TRANSACTION").await;
+    assert_eq!(counter.add_in(&mut connection, 1).await.expect("adds"), 2);
+    let left = number(&mut connection, "SELECT CAST(@@wait_timeout AS SIGNED)").await;
+    assert_eq!(left, 12_345);
+    run(&mut connection, "ROLLBACK").await;
+    assert_eq!(counter.get().await.expect("reads"), 1);
+    stage.database.remove().await;
+}
