@@ -8,16 +8,18 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "support/dropping.rs"]
+mod dropping;
 #[path = "support/ledger.rs"]
 mod ledger;
 mod support;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
+use dropping::DropAfter;
 use ledger::{TTL, rounds, seed};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -28,29 +30,6 @@ use tokio::task::JoinSet;
 
 const TASKS: u64 = 24;
 const NAMES: u32 = 12;
-
-/// Pends for the last time after so many polls: then it is dropped. Meets each await of a future, which a timer of
-/// a millisecond does not.
-struct DropAfter<F> {
-    future: Pin<Box<F>>,
-    polls: u32,
-}
-
-impl<F: Future> Future for DropAfter<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.polls == 0 {
-            return Poll::Ready(None);
-        }
-        self.polls -= 1;
-        match self.future.as_mut().poll(context) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if self.polls == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
 
 /// Runs a future to some moment of its life, and drops it; its output if it was faster.
 async fn dropped<F: Future>(random: &mut StdRng, future: F) -> Option<F::Output> {

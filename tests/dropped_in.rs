@@ -9,13 +9,14 @@
 
 #[path = "support/calls.rs"]
 mod calls;
+#[path = "support/dropping.rs"]
+mod dropping;
 mod support;
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use calls::{CALLS, Stage};
+use dropping::polled;
 use sqlx::mysql::{MySqlConnection, MySqlPoolOptions};
 use sqlx::{Executor, MySqlPool, Row};
 use support::{TestDatabase, eventually, number, run};
@@ -23,34 +24,6 @@ use tag_lock::JobLease;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-
-/// Pends for the last time after so many polls: then it is dropped.
-struct DropAfter<F> {
-    future: Pin<Box<F>>,
-    polls: u32,
-}
-
-impl<F: Future> Future for DropAfter<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.polls == 0 {
-            return Poll::Ready(None);
-        }
-        self.polls -= 1;
-        match self.future.as_mut().poll(context) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if self.polls == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-/// The output of a future that is polled at most so often; `None` if it was dropped before it had one.
-async fn polled<F: Future>(polls: u32, future: F) -> Option<F::Output> {
-    let future = Box::pin(future);
-    DropAfter { future, polls }.await
-}
 
 /// The URL of a relay before the server of `url`: it hands on what the server says one packet after the other, so that whoever
 /// reads is polled between any two; or each packet `is_cut` in two behind its header. Without TLS, whose records are none.

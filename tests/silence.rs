@@ -100,19 +100,27 @@ async fn a_lease_survives_two_silent_connections() {
     .await;
 }
 
-/// All who wait ask over one connection, which was open before: that has a fraction of a packet's time.
-#[tokio::test(flavor = "multi_thread")]
-async fn those_who_wait_do_not_wait_for_a_silent_connection() {
-    let database = TestDatabase::new().await;
+/// A client behind a proxy, whose packets may take so long, with its connection for questions open.
+async fn with_a_connection_for_questions(
+    database: &TestDatabase,
+    limit: Duration,
+) -> (Proxy, LockClient) {
     let proxy = Proxy::before(&database.url).await.unwrap();
-    let limit = Duration::from_secs(60);
     let builder = LockClient::builder(proxy.url(&database.url).parse().unwrap())
         .packet_timeout(limit)
         .request_timeout(limit * 5);
     let client = connected(builder).await;
-    let other = LockClient::connect(&database.url).await.unwrap();
-    // Opens the connection.
     assert_eq!(client.counter("n").get().await.unwrap(), 0);
+    (proxy, client)
+}
+
+/// All who wait ask over one connection, which was open before: that has a fraction of a packet's time.
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_wait_do_not_wait_for_a_silent_connection() {
+    let database = TestDatabase::new().await;
+    let limit = Duration::from_secs(60);
+    let (proxy, client) = with_a_connection_for_questions(&database, limit).await;
+    let other = LockClient::connect(&database.url).await.unwrap();
     let guard = other.lock("l").acquire().await.unwrap();
     let waits = tokio::spawn(client.lock("l").wait(limit * 5).acquire());
     let looks = proxy.counters();
@@ -134,14 +142,8 @@ async fn those_who_wait_do_not_wait_for_a_silent_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_connection_has_the_whole_time() {
     let database = TestDatabase::new().await;
-    let proxy = Proxy::before(&database.url).await.unwrap();
     let limit = Duration::from_secs(40);
-    let builder = LockClient::builder(proxy.url(&database.url).parse().unwrap())
-        .packet_timeout(limit)
-        .request_timeout(limit * 5);
-    let client = connected(builder).await;
-    // Opens the connection.
-    assert_eq!(client.counter("n").get().await.unwrap(), 0);
+    let (proxy, client) = with_a_connection_for_questions(&database, limit).await;
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     proxy.on_command(move |command: &Command| {
