@@ -32,7 +32,7 @@ impl Counter {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: see [dropped calls in a transaction](LockClient#dropped-calls-in-a-transaction).
+    /// Not cancel safe: see [dropped calls in a transaction](crate::LockClient#dropped-calls-in-a-transaction).
     pub async fn add_in(&self, connection: &mut MySqlConnection, delta: i64) -> Result<i64, Error> {
         match self
             .change_in(connection, delta, (i64::MIN, i64::MAX))
@@ -72,7 +72,7 @@ impl Counter {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: see [dropped calls in a transaction](LockClient#dropped-calls-in-a-transaction).
+    /// Not cancel safe: see [dropped calls in a transaction](crate::LockClient#dropped-calls-in-a-transaction).
     pub async fn add_within_in(
         &self,
         connection: &mut MySqlConnection,
@@ -101,7 +101,7 @@ impl Counter {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: see [dropped calls in a transaction](LockClient#dropped-calls-in-a-transaction).
+    /// Not cancel safe: see [dropped calls in a transaction](crate::LockClient#dropped-calls-in-a-transaction).
     pub async fn get_in(&self, connection: &mut MySqlConnection) -> Result<i64, Error> {
         let key = self.key()?;
         self.client().touch(&key).await?;
