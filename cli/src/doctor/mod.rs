@@ -112,12 +112,12 @@ pub(crate) async fn doctor(common: &Common, older_than: Duration) -> Result<Code
             findings: &findings,
         })?;
     } else {
-        print(&facts.version, fit, &findings)?;
+        print(&facts.version, &findings)?;
     }
     Ok(if fit { DONE } else { FAILED })
 }
 
-fn print(server: &str, fit: bool, findings: &[Finding]) -> Result<(), Failure> {
+fn print(server: &str, findings: &[Finding]) -> Result<(), Failure> {
     output::line(&format!("server {}", output::plain(server)))?;
     for level in [Level::Problem, Level::Note, Level::Ok] {
         let word = match level {
@@ -142,9 +142,9 @@ fn print(server: &str, fit: bool, findings: &[Finding]) -> Result<(), Failure> {
         .iter()
         .filter(|finding| finding.level == Level::Problem)
         .count();
-    output::line(&if fit {
-        "the server is fit".to_owned()
-    } else {
-        format!("the server is not fit: {problems} problems")
+    output::line(&match problems {
+        0 => "the server is fit".to_owned(),
+        1 => "the server is not fit: 1 problem".to_owned(),
+        _ => format!("the server is not fit: {problems} problems"),
     })
 }

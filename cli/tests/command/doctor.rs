@@ -69,7 +69,15 @@ async fn missing_tables_are_a_problem() {
         "ALTER TABLE t_tag_lock DROP COLUMN held_by",
     )
     .await;
-    assert!(problems(&run(&database, &["doctor", "--json"]).json()).contains(&"migrated"));
+    assert_eq!(
+        problems(&run(&database, &["doctor", "--json"]).json()),
+        ["migrated"]
+    );
+    let people = run(&database, &["doctor"]);
+    assert!(
+        people.code == 1 && people.out.ends_with("the server is not fit: 1 problem\n"),
+        "{people:?}"
+    );
     database.remove().await;
 }
 
