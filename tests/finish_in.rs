@@ -204,6 +204,55 @@ async fn who_has_lost_the_slot_records_nothing() {
     database.remove().await;
 }
 
+/// Work whose record was refused has rolled back what it wrote, most likely: it is not done because it ends with a success.
+#[tokio::test]
+async fn work_whose_record_was_refused_is_not_done() {
+    let database = TestDatabase::new().await;
+    let elsewhere = TestDatabase::new().await;
+    let client = database.client().await;
+    let ran = slot(&client, "outside").run_once(async |lease| {
+        let refused = lease.finish_in(&mut database.connection().await).await;
+        assert!(
+            matches!(refused, Err(Error::NoTransaction { .. })),
+            "{refused:?}"
+        );
+        Ok::<_, Error>(())
+    });
+    let ran = ran.await;
+    assert!(matches!(ran, Err(Error::NotFinished { .. })), "{ran:?}");
+    let ran = slot(&client, "elsewhere").run_once(async |lease| {
+        let mut connection = elsewhere.connection().await;
+        run(&mut connection, "START TRANSACTION").await;
+        let refused = lease.finish_in(&mut connection).await;
+        assert!(
+            matches!(refused, Err(Error::OtherDatabase { .. })),
+            "{refused:?}"
+        );
+        run(&mut connection, "ROLLBACK").await;
+        Ok::<_, Error>(())
+    });
+    let ran = ran.await;
+    assert!(matches!(ran, Err(Error::NotFinished { .. })), "{ran:?}");
+    // One transaction is refused, another one commits.
+    let ran = slot(&client, "again").run_once(async |lease| {
+        let refused = lease.finish_in(&mut database.connection().await).await;
+        assert!(refused.is_err(), "in no transaction");
+        let mut connection = database.connection().await;
+        run(&mut connection, "START TRANSACTION").await;
+        lease.finish_in(&mut connection).await?;
+        run(&mut connection, "COMMIT").await;
+        Ok::<_, Error>(())
+    });
+    assert_eq!(ran.await.unwrap(), RunOnce::Done(()));
+    for name in ["outside", "elsewhere"] {
+        assert_eq!(run_now(&client, name).await, RunOnce::Done(()));
+    }
+    assert_eq!(run_now(&client, "again").await, RunOnce::AlreadyDone);
+    for database in [database, elsewhere] {
+        database.remove().await;
+    }
+}
+
 /// A statement that the server undoes and acknowledges all the same records nothing, and is told so.
 #[tokio::test]
 async fn an_acknowledgement_that_shows_no_row_is_no_record() {

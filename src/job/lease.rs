@@ -90,7 +90,7 @@ impl JobLease {
     /// COMMITTED; under REPEATABLE READ call it first, and be short): from here to the commit the
     /// transaction holds the slot's row, so that the lease is not renewed. If that takes two thirds of the [ttl](crate::JobSlot::ttl), the
     /// lease is lost and the work is dropped, with its transaction. If the transaction is rolled back, the slot is this
-    /// machine's as before: the work may try another transaction. If the work ends with a success and none was committed,
+    /// machine's as before: the work may try another transaction. If the work ends with a success and none was committed, also where this call was refused,
     /// [`run_once`](crate::JobSlot::run_once) fails with [`Error::NotFinished`].
     ///
     /// ```no_run
@@ -119,16 +119,13 @@ impl JobLease {
     /// Not cancel safe: see [dropped calls in a transaction](crate::LockClient#dropped-calls-in-a-transaction).
     pub async fn finish_in(&self, connection: &mut MySqlConnection) -> Result<(), Error> {
         let lease = self.view.use_in_transaction()?;
-        // First: what became of a statement without an answer is found out at the end.
-        let before = self.finishes.swap(true, Ordering::AcqRel);
+        // First, and whatever it says: what the work has written may have been rolled back, and a statement may be without an answer. What
+        // became of the transaction is found out at the end.
+        self.finishes.store(true, Ordering::Release);
         let (home, grant) = (self.view.home().await?, (lease.token, lease.fence));
         let change = transaction::finish(&home, &lease.key(), grant, lease.current_turn());
-        let verdict = execute(connection, &home, &change, &lease.name).await;
-        if let Err(Error::NoTransaction { .. } | Error::OtherDatabase { .. }) = verdict {
-            // It has changed nothing.
-            self.finishes.store(before, Ordering::Release);
-        }
-        self.view.expect_ours(verdict?).await?;
+        let verdict = execute(connection, &home, &change, &lease.name).await?;
+        self.view.expect_ours(verdict).await?;
         lease.release_is_open(Moment::now());
         Ok(())
     }
