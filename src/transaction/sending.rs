@@ -84,7 +84,7 @@ pub(super) async fn send(
             }
             let name = names.get(done.len()).or(names.last());
             if let Some(name) = name
-                && code_of(&error).is_some_and(is_of_another_table)
+                && code_of(&error).is_some_and(may_be_of_another_table)
             {
                 expect_here(connection, home, name).await?;
             }
@@ -93,9 +93,12 @@ pub(super) async fn send(
     }
 }
 
-/// Whether a server may say this of a table that is another one than the client's, or none.
-fn is_of_another_table(code: u16) -> bool {
-    matches!(code, NO_SUCH_TABLE | NO_DATABASE | BAD_FIELD) || DENIED.contains(&code)
+/// Whether a server may say this of a table that is another one than the client's, or none. Somebody may have a row there that is called as ours.
+fn may_be_of_another_table(code: u16) -> bool {
+    matches!(
+        code,
+        NO_SUCH_TABLE | NO_DATABASE | BAD_FIELD | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT
+    ) || DENIED.contains(&code)
 }
 
 pub(super) fn outside(name: &Name) -> Error {
