@@ -61,7 +61,7 @@ impl ReaderPatience {
 pub(super) enum Age {
     /// It was opened for this question.
     Fresh,
-    /// It has answered before.
+    /// It has answered before, whoever asked.
     Open,
 }
 

@@ -83,7 +83,10 @@ impl Pool {
             if let ConnectionTurn::Wait(given) = turn {
                 self.wanted.notify_waiters();
                 match tokio::time::timeout(end.left(), given).await {
-                    Ok(Ok(connection)) => return Ok(connection.with_limit(limit)),
+                    Ok(Ok(mut connection)) => {
+                        connection.is_passed_on = true;
+                        return Ok(connection.with_limit(limit));
+                    }
                     Ok(Err(_)) if !end.has_passed() => {}
                     _ => return Err(cause),
                 }
@@ -108,6 +111,7 @@ impl Pool {
                     session,
                     counted,
                     used: Moment::now(),
+                    is_passed_on: false,
                 };
                 match self.end_given_up(&mut connection).await {
                     Ok(()) if self.line().may_stay() => Ok(connection),
@@ -234,6 +238,8 @@ pub(super) struct Connection {
     session: Session,
     counted: CountGuard,
     used: Moment,
+    /// Somebody has had it before.
+    pub(super) is_passed_on: bool,
 }
 
 impl Drop for Connection {

@@ -180,7 +180,10 @@ impl Reader {
             none => {
                 let limit = self.shared.options.packet_limit;
                 let opened = self.shared.pool.get(limit).await?;
-                self.age = Age::Fresh;
+                self.age = match opened.is_passed_on {
+                    true => Age::Open,
+                    false => Age::Fresh,
+                };
                 Ok(none.insert(opened))
             }
         }
