@@ -76,7 +76,10 @@ pub(crate) async fn top(common: &Common, prefix: &str, every: Duration) -> Resul
             }
         }
     };
-    ratatui::restore();
+    // Where the terminal is gone nobody can be told so. Its destructor would try, and panic.
+    if ratatui::try_restore().is_err() {
+        std::mem::forget(terminal);
+    }
     result
 }
 

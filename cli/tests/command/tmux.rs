@@ -127,13 +127,20 @@ impl Tmux {
     }
 }
 
-impl Drop for Tmux {
-    fn drop(&mut self) {
-        // Its shell, and what that runs, end with it.
+impl Tmux {
+    /// Takes the terminal away, as a window that is closed or a line that drops.
+    pub(crate) fn vanish(&self) {
         let mut command = Command::new(&self.program);
         command
             .current_dir(self.scratch.path())
             .env("TMUX_TMPDIR", ".");
         let _ = command.env_remove("TMUX").arg("kill-server").output();
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        // Its shell, and what that runs, end with it.
+        self.vanish();
     }
 }

@@ -167,3 +167,19 @@ async fn the_terminal_is_as_it_was_when_the_live_screen_ends() {
     drop(held);
     database.remove().await;
 }
+
+/// A window is closed, a line drops: there is nobody to whom it could say that it cannot put the terminal back.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_live_screen_ends_quietly_when_its_terminal_is_gone() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let held = client.lock("job").acquire().await.unwrap();
+    let tmux = Tmux::open(&database, 100, 24);
+    // A shell that stays, to tell how it ended.
+    tmux.enter("sh -c 'trap \"\" HUP; \"$T\" top --every 100ms; echo $? >code'");
+    tmux.until_shown("1 taken");
+    tmux.vanish();
+    assert_eq!(tmux.scratch.line("code"), "0");
+    drop(held);
+    database.remove().await;
+}
