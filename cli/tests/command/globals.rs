@@ -77,12 +77,18 @@ fn put_back(url: &str, undo: &[String]) {
         .build()
         .expect("a runtime");
     runtime.block_on(async {
+        let mut failed = Vec::new();
+        // All of them, whatever one of them says.
         for sql in undo.iter().rev() {
             // A session takes its own variables from the globals as they are when it begins.
             let mut connection = connect(url).await;
-            run(&mut connection, sql).await;
+            let undone = sqlx::raw_sql(AssertSqlSafe(sql.as_str())).execute(&mut connection);
+            if let Err(error) = undone.await {
+                failed.push(format!("{sql}: {error}"));
+            }
             let _ = connection.close().await;
         }
+        assert!(failed.is_empty(), "{failed:?}");
     });
 }
 

@@ -7,7 +7,12 @@ use super::super::facts::Facts;
 const SYNC_WAIT: u64 = 7;
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
-    if facts.is_on("wsrep_on") {
+    let is_galera = match facts.variable("wsrep_on") {
+        Some(_) => facts.is_on("wsrep_on"),
+        // Percona XtraDB Cluster has it in sessions alone.
+        None => facts.any_status(&["wsrep_cluster_status"]).is_some(),
+    };
+    if is_galera {
         return vec![galera_node(facts), galera_reads(facts)];
     }
     // It can be switched off while the node is in the cluster.
@@ -241,6 +246,17 @@ mod tests {
             .status
             .insert("wsrep_cluster_status".to_owned(), "Disconnected".to_owned());
         assert_eq!(findings(&facts), Vec::new());
+    }
+
+    /// Percona XtraDB Cluster has no global `wsrep_on`.
+    #[test]
+    fn a_node_without_the_global_variable_is_one_all_the_same() {
+        for (status, level) in [("Primary", Ok), ("non-Primary", Problem)] {
+            let mut facts = galera("7", status, "ON");
+            facts.variables.remove("wsrep_on");
+            expect(&facts, "galera_node", level, "");
+            expect(&facts, "galera_reads", Ok, "7");
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn supported(facts: &Facts, version: Option<Version>) -> Finding {
             CHECK,
             format!("{version} is not among the versions on which the library is tested"),
             "it has what the statements need, but nobody has seen them under faults there",
-            "run the library's tests against a server of this version (TAG_LOCK_USE_SERVER), or take one that docs/operations.md names",
+            "run the library's tests against a server of this version, as docs/operations.md says under Servers, or take one that it names",
         );
     }
     Finding::ok(CHECK, format!("{version}"))
@@ -156,7 +156,7 @@ fn connections(facts: &Facts) -> Option<Finding> {
             CHECK,
             format!("the account may have {limit} connections"),
             "each process wants three, and takes half of what the account may have at most: its lanes share them",
-            "ALTER USER … WITH MAX_USER_CONNECTIONS 0, or as many as twelve for each process",
+            "ALTER USER … WITH MAX_USER_CONNECTIONS 0, or 32 for each process: one takes 16 at the worst moment, and never more than half",
         )
     } else {
         let may = if limit == 0 {
