@@ -57,8 +57,9 @@ pub(crate) struct Common {
     /// variable.
     #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true)]
     pub(crate) url: Option<String>,
-    /// How long the server may take to carry out a request; one packet may take half of that.
-    #[arg(long, global = true, value_name = "TIME", env = "TAG_LOCK_REQUEST_TIMEOUT", default_value = "10s", value_parser = time)]
+    /// How long the server may take to carry out a request; one packet may take half of that. At least 200ms; with less than 4s a table that
+    /// somebody has locked looks like a server that does not answer.
+    #[arg(long, global = true, value_name = "TIME", env = "TAG_LOCK_REQUEST_TIMEOUT", default_value = "10s", value_parser = request_time)]
     pub(crate) request_timeout: Duration,
     /// Prints JSON, also for errors.
     #[arg(long, global = true)]
@@ -115,7 +116,7 @@ pub(crate) enum Command {
     Counter(Counter),
     /// Creates the tables, or brings them up to date.
     Migrate,
-    /// Deletes the rows of free locks, of forgotten operation ids, of counters that were deleted or whose window has ended, and of slots of
+    /// Deletes the rows of free locks and permits, of shared holds that have ended, of forgotten operation ids, of counters that were deleted or whose window has ended, and of slots of
     /// jobs, also of those that are done: `run --once` runs COMMAND again for such a slot.
     Purge {
         /// Only those that nothing changed for so long; at least an hour.
@@ -338,6 +339,15 @@ fn time(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; write 500ms, 10s, 5m, \"1h 30m\" or 30d"))
 }
 
+/// How long a request may take: half of it is a packet's, which the library wants to be 100 ms at least.
+fn request_time(text: &str) -> Result<Duration, String> {
+    let time = time(text)?;
+    if time < Duration::from_millis(200) {
+        return Err("it is too short for an answer: use at least 200ms".to_owned());
+    }
+    Ok(time)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,6 +362,13 @@ mod tests {
         assert_eq!(time("30d"), Ok(Duration::from_secs(30 * 86_400)));
         assert_eq!(time("1h 30m"), Ok(Duration::from_secs(5_400)));
         assert!(time("10").is_err_and(|error| error.contains("write")));
+    }
+
+    #[test]
+    fn a_request_has_time_for_its_packets() {
+        assert_eq!(request_time("200ms"), Ok(Duration::from_millis(200)));
+        assert!(request_time("199ms").is_err_and(|error| error.contains("at least 200ms")));
+        assert!(request_time("ten").is_err_and(|error| error.contains("write")));
     }
 
     #[test]

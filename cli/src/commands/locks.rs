@@ -229,19 +229,19 @@ pub(crate) async fn release(
             client.force_release(name).await?,
         )
     };
-    let was_done = before
-        .as_ref()
-        .is_some_and(|before| before.state == LockState::Done);
+    let state = before.as_ref().map(|before| before.state);
     let holder = before.map(|before| before.held_by).unwrap_or_default();
     if common.json {
         let was_held_by = released.then_some(&holder);
         output::json(&json!({ "name": name, "released": released, "was_held_by": was_held_by }))?;
     } else if released {
         let (name, holder) = (plain(&name), plain(&holder));
-        output::line(&if was_done {
-            format!("{name} is free; {holder} had done it")
-        } else {
-            format!("{name} is free; {holder} is told with its next renewal")
+        output::line(&match state {
+            Some(LockState::Done) => format!("{name} is free; {holder} had done it"),
+            Some(LockState::Kept) => {
+                format!("{name} is free; {holder} had released it, and it was kept")
+            }
+            _ => format!("{name} is free; {holder} is told with its next renewal"),
         })?;
     } else {
         output::line(&format!("{} was not taken", plain(&name)))?;

@@ -191,6 +191,12 @@ async fn a_lock_stays_taken_for_its_minimum() {
         ],
     );
     assert_eq!((second.code, second.out.as_str()), (75, ""));
+    // Nobody holds it any more whom a renewal could tell.
+    let freed = run(&database, &["release", "--force", "nightly"]);
+    assert!(
+        freed.code == 0 && freed.out.ends_with("had released it, and it was kept\n"),
+        "{freed:?}"
+    );
     database.remove().await;
 }
 
