@@ -275,7 +275,8 @@ pub struct Leader {
     pub value: String,
     /// Who it is: `host/pid`, or what its client was built with.
     pub held_by: String,
-    /// Its fencing token: the next leader's is higher.
+    /// Its fencing token: the next leader's is higher. Of a holder that took the lock of this name and did not campaign, the
+    /// highest that its lease reserves: its own may be lower.
     pub fencing_token: u64,
     /// Since when it leads, by the server's clock. Where that clock went back, it may be later.
     pub since: DateTime<Utc>,

@@ -29,7 +29,7 @@ use crate::sql::server_error::{self, Meaning, code_of};
 /// | [`Locked`](Self::Locked) | no | yes | `LOCK TABLES`, a backup, `ALTER TABLE`, or a transaction on the library's tables |
 /// | [`Overloaded`](Self::Overloaded) | no | yes | more requests at once than the server carries out in time |
 /// | [`AccessDenied`](Self::AccessDenied) | no | no | a wrong password, or a privilege is missing |
-/// | [`NoDatabase`](Self::NoDatabase) | no | no | the URL names another database |
+/// | [`NoDatabase`](Self::NoDatabase) | no | no | the database that the URL names was never created, or the name is wrong |
 /// | [`NotMigrated`](Self::NotMigrated) | no | no | [`migrate`](crate::LockClient::migrate) was not called |
 /// | [`NotDriven`](Self::NotDriven) | may happen later | no | the runtime that connected the client is blocked, or has ended |
 /// | [`Closed`](Self::Closed) | no | no | the client was closed |
@@ -300,6 +300,11 @@ impl Error {
 
     /// Whether the same call may succeed when it is made again, without anybody mending anything; and nothing was done by the
     /// first one. Inside of a transaction: when that is rolled back, and run again as a whole.
+    ///
+    /// Two kinds of call are not made again as they were. [`release`](crate::LockGuard::release) and others that take the guard say
+    /// [`Busy`](Self::Busy) when the client goes on releasing by itself: there is nothing left to call. And
+    /// [`run_once`](crate::JobSlot::run_once) may return such an error when the work has run already: calling it again runs the work
+    /// again, unless the slot was recorded meanwhile, which it then says.
     ///
     /// Not [`LockLost`](Self::LockLost), since what the lock protected may need to be looked at, and not
     /// [`OutcomeUnknown`](Self::OutcomeUnknown), since the first call may have been carried out.

@@ -53,14 +53,14 @@ const GENTLE: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Purged {
-    /// Rows of locks, of permits, of slots of jobs, of operation ids, and of counters that were deleted or never set, or whose window has ended.
+    /// Rows of locks, of permits, of shared holds, of slots of jobs, of operation ids, and of counters that were deleted or never set, or whose window has ended.
     pub rows: u64,
     /// Rows of lanes of clients that are gone.
     pub lanes: u64,
 }
 
 impl LockClient {
-    /// Deletes the rows of locks and of permits that are free, of slots of [jobs](crate::Job) that nobody is at, of operation ids whose retention has ended, and of
+    /// Deletes the rows of locks and of permits that are free, of shared holds that have ended, of slots of [jobs](crate::Job) that nobody is at, of operation ids whose retention has ended, and of
     /// counters that were [deleted](crate::Counter::delete) or never set, or whose [window](crate::Counter::window) has ended, if nothing changed them for
     /// `older_than` (at least one hour). Other counters stay: they are data. The value of a purged counter is 0 as before; one whose window had ended
     /// counts as never set from then on, so that [`init`](crate::Counter::init) sets it. Fencing tokens still rise afterwards. A slot that was

@@ -76,7 +76,7 @@ impl LockClient {
     /// # Errors
     ///
     /// [`Error::InvalidOption`] if the URL cannot be read, or names no database; [`Error::Unreachable`],
-    /// [`Error::AccessDenied`], [`Error::TooManyConnections`]. That the tables are missing is not noticed here, but by the
+    /// [`Error::AccessDenied`], [`Error::TooManyConnections`], [`Error::NoDatabase`]. That the tables are missing is not noticed here, but by the
     /// first request.
     ///
     /// # Cancel safety

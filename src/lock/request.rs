@@ -96,7 +96,8 @@ impl LockRequest {
     ///
     /// It does not wait for the server for so long. If the server cannot be reached when the lock is asked for, the call ends with
     /// [`Error::Unreachable`] after the [request timeout](crate::LockClientBuilder::request_timeout), 10 s by default. A task that waits already,
-    /// for a lock that was seen held, waits through an outage.
+    /// for a lock that was seen held by another process, waits through an outage; behind a holder of its own process it
+    /// ends with that error if the holder loses the lock in the outage.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
