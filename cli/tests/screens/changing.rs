@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// What is found, and what stands for it when two screens are compared. Each rule works on what those before it have left.
-const RULES: [(&str, &str); 13] = [
+const RULES: [(&str, &str); 17] = [
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
     (r"127\.0\.0\.1:\d+/\w+", "SERVER"),
     // Who holds a lock: the machine, and the number of the process.
@@ -23,6 +23,12 @@ const RULES: [(&str, &str); 13] = [
     ),
     (r"\b\d+\.\d grants", "NUMBER grants"),
     (r"\b\d+\.\d waited for", "NUMBER waited for"),
+    // Who waits is far from a server whose answers take more than 37 ms, as those of a busy machine do, and wishes urgently after a second.
+    (r"\b(urgently, )?by somebody who waits", "by WISH"),
+    (r"\b(yes|urgently)\b", "WISH"),
+    (r"> DURATION !", "> DURATION"),
+    (r"&gt; DURATION !", "&gt; DURATION"),
+    (r#""wanted":"(waits|urgent)""#, "\"wanted\":\"WISH\""),
     // Which one it is, chance says.
     (r"\bpermit \d+", "permit NUMBER"),
     (r"\b\d+\.\d+\.\d+(-\d\S*)?", "VERSION"),
@@ -55,6 +61,13 @@ pub(crate) fn same(one: &str, other: &str) -> bool {
     steady(one) == steady(other)
 }
 
+/// The lines in which the first screen is not the other one.
+pub(crate) fn differences(one: &str, other: &str) -> String {
+    let (one, other) = (steady(one), steady(other));
+    let differs = |line: &&str| !other.lines().any(|known| known == *line);
+    one.lines().filter(differs).collect::<Vec<_>>().join("\n")
+}
+
 /// The server's address in a picture: that of the machine on which the picture was made is nobody's.
 pub(crate) fn anywhere(text: &str) -> String {
     let server = &COMPILED[1].0;
@@ -76,6 +89,20 @@ fn screens_differ_in_what_does_not_change() {
     ] {
         assert!(!same(held, &later.replacen(word, other, 1)), "{word}");
     }
+    let near = "nightly  held   db-1/99  26s  yes       token";
+    assert!(same(near, &near.replace("yes     ", "urgently")));
+    assert!(!same(near, &near.replace("yes     ", "for long")));
+    assert!(!same(near, &near.replace("yes     ", "        ")));
+    assert!(same(
+        "wanted  by somebody who waits",
+        "wanted  urgently, by somebody who waits"
+    ));
+    assert!(!same(
+        "wanted  by somebody who waits",
+        "wanted  for long, by somebody who waits"
+    ));
+    assert!(same(r#""wanted":"waits""#, r#""wanted":"urgent""#));
+    assert!(!same(r#""wanted":"waits""#, r#""wanted":null"#));
     let now = "2026-11-23T06:03:18Z  free, last held by vm/7554";
     let then = "2027-01-01T00:00:00Z  free, last held by vm/1";
     assert!(same(now, then));

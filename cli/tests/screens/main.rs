@@ -122,11 +122,13 @@ async fn the_screens_are_what_the_command_prints() {
     }
     let picture = picture_of_top().await;
     let path = docs().join("top.svg");
-    if !same(
-        &picture,
-        &std::fs::read_to_string(&path).unwrap_or_default(),
-    ) {
-        wrong.push(format!("{} shows something else", path.display()));
+    let shown = std::fs::read_to_string(&path).unwrap_or_default();
+    if !same(&picture, &shown) {
+        let differences = changing::differences(&picture, &shown);
+        wrong.push(format!(
+            "{} shows something else:\n{differences}",
+            path.display()
+        ));
         if is_to_write() {
             std::fs::write(&path, picture).unwrap();
         }
