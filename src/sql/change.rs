@@ -72,6 +72,13 @@ const DECIDED: &str = "@tag_lock_decided";
 /// column what a row's verb makes of it costs more (a sixth of the change of 512 rows, MariaDB 10.11).
 const EACH_ALONE: usize = 32;
 
+/// How long the list of these positions is, with commas between: one that is shorter lacks some of them.
+pub(super) fn length(positions: impl ExactSizeIterator<Item = usize>) -> usize {
+    let commas = positions.len().saturating_sub(1);
+    let digits = |position: usize| position.checked_ilog10().unwrap_or(0) + 1;
+    positions.map(digits).sum::<u32>() as usize + commas
+}
+
 /// The positions of a group with commas between, if all are in the list of what is granted, and else NULL.
 fn whole_group(positions: &[usize]) -> String {
     let positions: Vec<String> = positions.iter().map(usize::to_string).collect();
@@ -103,9 +110,7 @@ impl Script<'_> {
             self.require_mark(DECIDED);
             return;
         }
-        let digits = |position: usize| position.checked_ilog10().unwrap_or(0) + 1;
-        let digits: u32 = rows.iter().map(|(position, ..)| digits(*position)).sum();
-        let all = digits as usize + rows.len() - 1;
+        let all = length(rows.iter().map(|(position, ..)| *position));
         let list = List::new(COLUMNS, &rows, |entry, (position, row, verb)| {
             let entry = entry
                 .text(Column::Name, row.key.name.as_str())

@@ -123,8 +123,8 @@ struct Check {
     conditions: String,
     /// What `ROW_COUNT()` of all statements that change rows must come to, as a sum.
     changes: String,
-    /// What the last statement adds to [`CHANGED`], if it changed rows.
-    uncounted: Option<&'static str>,
+    /// The last statement changed rows, which [`CHANGED`] does not have yet.
+    uncounted: bool,
     /// [`CHANGED`] is this packet's.
     counted: bool,
     /// The last statement gave the batch its number, and must have changed the lane's row.
@@ -151,10 +151,10 @@ impl Check {
         }
         let changes = std::mem::take(&mut self.changes);
         match (self.counted, self.uncounted) {
-            (true, Some(last)) => self.require(format_args!("{CHANGED}+{last}={changes}")),
-            (true, None) => self.require(format_args!("{CHANGED}={changes}")),
-            (false, Some(last)) => self.require(format_args!("{last}={changes}")),
-            (false, None) => {}
+            (true, true) => self.require(format_args!("{CHANGED}+ROW_COUNT()={changes}")),
+            (true, false) => self.require(format_args!("{CHANGED}={changes}")),
+            (false, true) => self.require(format_args!("ROW_COUNT()={changes}")),
+            (false, false) => {}
         }
         debug_assert!(!self.conditions.is_empty(), "a packet checks something");
         self.conditions
@@ -315,11 +315,11 @@ impl<'p> Script<'p> {
     /// Writes a statement that the server answers with one word, which a compound statement swallows.
     pub(super) fn statement(&mut self, write: impl FnOnce(&mut Self)) {
         debug_assert!(!self.check.numbered, "who checks the lane's row comes next");
-        if let Some(last) = self.check.uncounted.take() {
+        if std::mem::take(&mut self.check.uncounted) {
             let sum = if std::mem::replace(&mut self.check.counted, true) {
-                format!("SET {CHANGED}={CHANGED}+{last}")
+                format!("SET {CHANGED}={CHANGED}+ROW_COUNT()")
             } else {
-                format!("SET {CHANGED}={last}")
+                format!("SET {CHANGED}=ROW_COUNT()")
             };
             self.count_result();
             self.write(|script| script.push(&sum));
@@ -331,13 +331,7 @@ impl<'p> Script<'p> {
     /// Writes a statement that changes rows that exist: its `ROW_COUNT()` counts.
     pub(super) fn change(&mut self, write: impl FnOnce(&mut Self)) {
         self.statement(write);
-        self.check.uncounted = Some("ROW_COUNT()");
-    }
-
-    /// As [`Self::change`], of a statement that decides anew, and so may change more than was counted before it: `most` counts.
-    pub(super) fn change_at_least(&mut self, most: &'static str, write: impl FnOnce(&mut Self)) {
-        self.statement(write);
-        self.check.uncounted = Some(most);
+        self.check.uncounted = true;
     }
 
     /// Commits only if the sum of `ROW_COUNT()` of all changes is the sum of what is expected. (An upsert counts a row that it

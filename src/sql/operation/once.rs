@@ -6,6 +6,7 @@
 //! The values from which may be added are an interval, and each addition goes the same way: the first `a` of them are admitted.
 
 use super::Operation;
+use crate::sql::change::length;
 use crate::sql::column::Column;
 use crate::sql::list::{List, Query};
 use crate::sql::outcome::{Judgment, Outcome};
@@ -72,7 +73,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 impl Script<'_> {
-    /// Locks and counts the ids that are new, or were forgotten. Adds for them, and writes the result to the id's row: a counter
+    /// Locks, counts and lists the ids that are new, or were forgotten. Adds for them, and writes the result to the id's row: a counter
     /// that is out of bounds is left as it is; that is a result too. Then reads the ids' rows.
     pub(in crate::sql) fn once(&mut self, batch: &Batch<'_>) {
         let rows: Vec<(usize, &RowOperation, &Once)> = batch
@@ -106,13 +107,19 @@ impl Script<'_> {
         });
         let lock = batch.mode.lock_rows();
         let (value, begins) = (row::now(VALUE), row::now(BEGINS));
+        let new = format!("(o.status=0 OR o.deadline<={NOW})");
         let ids = Query {
             table: "t_tag_lock o FORCE INDEX(PRIMARY)",
             key: "o.lock_name=v.name AND o.kind=3 AND o.slot=0",
             joins: " STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) \
                     ON t.lock_name=v.counter AND t.kind=2 AND t.slot=0",
-            and: &format!(" AND (o.status=0 OR o.deadline<={NOW})"),
             ..Query::default()
+        };
+        // Of one row it is the same, and cheaper.
+        let all = if rows.len() == 1 {
+            "MAX"
+        } else {
+            "GROUP_CONCAT"
         };
         let marked = self.marked();
         self.statement(|script| {
@@ -120,16 +127,22 @@ impl Script<'_> {
             let query = Query {
                 // Their rows, and those of their counters.
                 select: &format!(
-                    "SELECT {marked},COUNT(*)+COUNT(DISTINCT t.lock_name) INTO @tag_lock_once,@tag_lock_ids"
+                    "SELECT {marked},COUNT(*)+COUNT(DISTINCT t.lock_name),{all}(v.position) \
+                     INTO @tag_lock_once,@tag_lock_changes,@tag_lock_ids"
                 ),
+                and: &format!(" AND {new}"),
                 tail: lock,
                 ..ids
             };
             list.all().query(script, query);
         });
         self.require_mark("@tag_lock_once");
-        // A counter that was locked when the ids were counted may be free by now: then more rows change than were counted.
-        self.change_at_least("LEAST(ROW_COUNT(),@tag_lock_ids)", |script| {
+        // What was passed over is not tried again: this packet has rows that come behind it.
+        let all = length(rows.iter().map(|(position, ..)| *position));
+        let locked = format!(
+            " AND (LENGTH(@tag_lock_ids)={all} OR FIND_IN_SET(v.position,@tag_lock_ids)) AND {new}"
+        );
+        self.change(|script| {
             script.varies();
             script.push(
                 "UPDATE (SELECT i.*,i.r<=i.a AS k,IF(i.r<=i.a,i.x+i.r*i.s,i.x+i.a*i.s) AS v FROM (\
@@ -149,6 +162,7 @@ impl Script<'_> {
                          IF(v.length>0,TIMESTAMPADD(MICROSECOND,v.length,{NOW}),{FOREVER}),t.deadline) AS e,\
                          TIMESTAMPADD(MICROSECOND,v.retention,{NOW}) AS y"
                     ),
+                    and: &locked,
                     ..ids
                 },
             );
@@ -168,7 +182,7 @@ impl Script<'_> {
                  u.deadline=IF(k.a>0,k.e,u.deadline),u.modify_time={NOW}"
             ));
         });
-        self.expect("@tag_lock_ids");
+        self.expect("@tag_lock_changes");
         let rows: Vec<(usize, &RowOperation)> = rows
             .iter()
             .map(|(position, row, _)| (*position, *row))

@@ -72,8 +72,10 @@ SET @tag_lock_decided=:mark,
     @tag_lock_rows=CONCAT(TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',UTC_TIMESTAMP(6)),';');
 
 SELECT :mark,
-    COUNT(*)+COUNT(DISTINCT t.lock_name)
+    COUNT(*)+COUNT(DISTINCT t.lock_name),
+    MAX(0)
   INTO @tag_lock_once,
+    @tag_lock_changes,
     @tag_lock_ids
   FROM t_tag_lock o FORCE INDEX(PRIMARY)
   STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY)
@@ -86,7 +88,7 @@ SELECT :mark,
   AND (o.status=0 OR o.deadline<=UTC_TIMESTAMP(6))
   FOR UPDATE SKIP LOCKED;
 
-UPDATE (SELECT i.*,i.r<=i.a AS k,IF(i.r<=i.a,i.x+i.r*i.s,i.x+i.a*i.s) AS v FROM (SELECT j.*,IF(j.x BETWEEN j.l AND j.h,LEAST(j.m,CASE WHEN j.s>0 THEN LEAST(j.h-j.x,j.m*j.s) DIV j.s+1 WHEN j.s<0 THEN LEAST(j.x-j.l,-j.m*j.s) DIV -j.s+1 ELSE j.m END),0) AS a FROM (SELECT q.*,ROW_NUMBER() OVER (PARTITION BY q.c ORDER BY q.i) AS r,COUNT(*) OVER (PARTITION BY q.c) AS m FROM (SELECT 0 AS i,o.lock_name AS n,t.lock_name AS c,x'0fc89f8ae19394b48debd6353bb9ad33' AS d,CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) AS x,CAST((-1) AS DECIMAL(30,0)) AS s,CAST(1 AS DECIMAL(30,0)) AS l,CAST(9223372036854775807 AS DECIMAL(30,0)) AS h,IF(t.deadline<=UTC_TIMESTAMP(6) OR (0>0 AND t.deadline='9999-12-31 00:00:00'),IF(0>0,TIMESTAMPADD(MICROSECOND,0,UTC_TIMESTAMP(6)),'9999-12-31 00:00:00'),t.deadline) AS e,TIMESTAMPADD(MICROSECOND,86400000000,UTC_TIMESTAMP(6)) AS y FROM t_tag_lock o FORCE INDEX(PRIMARY) STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) ON t.lock_name=_utf8mb4 x'7072697a65' AND t.kind=2 AND t.slot=0 WHERE o.lock_name=_utf8mb4 x'6f726465723a37' AND o.kind=3 AND o.slot=0 AND (o.status=0 OR o.deadline<=UTC_TIMESTAMP(6)) LIMIT 1000000 FOR UPDATE SKIP LOCKED) q) j) i) k
+UPDATE (SELECT i.*,i.r<=i.a AS k,IF(i.r<=i.a,i.x+i.r*i.s,i.x+i.a*i.s) AS v FROM (SELECT j.*,IF(j.x BETWEEN j.l AND j.h,LEAST(j.m,CASE WHEN j.s>0 THEN LEAST(j.h-j.x,j.m*j.s) DIV j.s+1 WHEN j.s<0 THEN LEAST(j.x-j.l,-j.m*j.s) DIV -j.s+1 ELSE j.m END),0) AS a FROM (SELECT q.*,ROW_NUMBER() OVER (PARTITION BY q.c ORDER BY q.i) AS r,COUNT(*) OVER (PARTITION BY q.c) AS m FROM (SELECT 0 AS i,o.lock_name AS n,t.lock_name AS c,x'0fc89f8ae19394b48debd6353bb9ad33' AS d,CAST(IF(t.deadline<=UTC_TIMESTAMP(6),0,t.count) AS DECIMAL(30,0)) AS x,CAST((-1) AS DECIMAL(30,0)) AS s,CAST(1 AS DECIMAL(30,0)) AS l,CAST(9223372036854775807 AS DECIMAL(30,0)) AS h,IF(t.deadline<=UTC_TIMESTAMP(6) OR (0>0 AND t.deadline='9999-12-31 00:00:00'),IF(0>0,TIMESTAMPADD(MICROSECOND,0,UTC_TIMESTAMP(6)),'9999-12-31 00:00:00'),t.deadline) AS e,TIMESTAMPADD(MICROSECOND,86400000000,UTC_TIMESTAMP(6)) AS y FROM t_tag_lock o FORCE INDEX(PRIMARY) STRAIGHT_JOIN t_tag_lock t FORCE INDEX(PRIMARY) ON t.lock_name=_utf8mb4 x'7072697a65' AND t.kind=2 AND t.slot=0 WHERE o.lock_name=_utf8mb4 x'6f726465723a37' AND o.kind=3 AND o.slot=0 AND (LENGTH(@tag_lock_ids)=1 OR FIND_IN_SET(0,@tag_lock_ids)) AND (o.status=0 OR o.deadline<=UTC_TIMESTAMP(6)) LIMIT 1000000 FOR UPDATE SKIP LOCKED) q) j) i) k
   STRAIGHT_JOIN t_tag_lock o FORCE INDEX(PRIMARY)
   ON o.lock_name=k.n
   AND o.kind=3
@@ -108,7 +110,7 @@ UPDATE (SELECT i.*,i.r<=i.a AS k,IF(i.r<=i.a,i.x+i.r*i.s,i.x+i.a*i.s) AS v FROM 
     u.deadline=IF(k.a>0,k.e,u.deadline),
     u.modify_time=UTC_TIMESTAMP(6);
 
-SET @tag_lock_changed=LEAST(ROW_COUNT(),@tag_lock_ids);
+SET @tag_lock_changed=ROW_COUNT();
 
 EXECUTE tag_lock_1
   USING @tag_lock_2,
@@ -121,7 +123,7 @@ EXECUTE tag_lock_2
   USING @tag_lock_0,
     @tag_lock_1;
 
-SET completion_type=IF(@tag_lock_tried=:mark AND @tag_lock_decided=:mark AND @tag_lock_once=:mark AND @tag_lock_told=:mark AND @tag_lock_changed+ROW_COUNT()=@tag_lock_ids+2,'NO_CHAIN','undone');
+SET completion_type=IF(@tag_lock_tried=:mark AND @tag_lock_decided=:mark AND @tag_lock_once=:mark AND @tag_lock_told=:mark AND @tag_lock_changed+ROW_COUNT()=@tag_lock_changes+2,'NO_CHAIN','undone');
 
 COMMIT;
 
