@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// What is found, and what stands for it when two screens are compared. Each rule works on what those before it have left.
-const RULES: [(&str, &str); 17] = [
+const RULES: [(&str, &str); 18] = [
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
     (r"127\.0\.0\.1:\d+/\w+", "SERVER"),
     // Who holds a lock: the machine, and the number of the process.
