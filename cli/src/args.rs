@@ -54,10 +54,10 @@ impl Arguments {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
     /// The server: mysql://user:password@host:port/database. Others on this machine can see what stands here: prefer the
-    /// variable.
+    /// variable DATABASE_URL.
     #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true)]
     pub(crate) url: Option<String>,
-    /// How long the server may take to carry out a request; one packet may take half of that. At least 200ms; with less than 4s a table that
+    /// How long the server may take to carry out a request; one packet may take half of that. At least 200ms, and 10y at most; with less than 4s a table that
     /// somebody has locked looks like a server that does not answer.
     #[arg(long, global = true, value_name = "TIME", env = "TAG_LOCK_REQUEST_TIMEOUT", default_value = "10s", value_parser = request_time)]
     pub(crate) request_timeout: Duration,
@@ -69,6 +69,10 @@ pub(crate) struct Common {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Runs a command under a lock.
+    ///
+    /// Runs COMMAND in a process group of its own while the lock is held, and frees it when COMMAND has ended. If the lock is lost
+    /// meanwhile, the whole group is sent SIGTERM, and SIGKILL after the grace. With --shared it is held beside others; with --permits it is
+    /// one of so many; with --once COMMAND runs to success once for each slot (again, if this machine dies before that is on record).
     Run(Run),
     /// Shows the locks that are taken, the permits of a semaphore that are, or the slots of a job.
     List {
@@ -84,6 +88,7 @@ pub(crate) enum Command {
     /// Shows one lock, or one slot of a job.
     Inspect {
         /// The lock's name; with --once, the job's.
+        #[arg(value_parser = name)]
         name: String,
         /// Shows this slot of the job NAME.
         #[arg(long = "once", value_name = "SLOT")]
@@ -92,6 +97,7 @@ pub(crate) enum Command {
     /// Prints each change of a lock: who has it, and when it is free. Renewals of a lease are no change.
     Watch {
         /// Its name.
+        #[arg(value_parser = name)]
         name: String,
         /// How often to look.
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
@@ -100,6 +106,7 @@ pub(crate) enum Command {
     /// Frees a lock, a slot of a job, or a permit of a semaphore, whoever holds it.
     Release {
         /// The lock's name; with --once, the job's, and with --permit, the semaphore's.
+        #[arg(value_parser = name)]
         name: String,
         /// Frees this slot of the job NAME, also if it is done: whoever comes to it next runs it again.
         #[arg(long = "once", value_name = "SLOT", conflicts_with = "permit")]
@@ -150,15 +157,13 @@ pub(crate) enum Command {
     },
 }
 
-/// Runs COMMAND in a process group of its own while the lock is held, and frees it when COMMAND has ended. If the lock is lost
-/// meanwhile, the whole group is sent SIGTERM, and SIGKILL after the grace. With --shared it is held beside others; with --permits it is
-/// one of so many; with --once COMMAND runs to success once for each slot (again, if this machine dies before that is on record).
+/// What COMMAND runs under, and what becomes of both.
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXIT_CODES)]
 pub(crate) struct Run {
     /// The lock's name. COMMAND finds it in TAG_LOCK_NAME, and the fencing token in TAG_LOCK_FENCING_TOKEN. Of several names, of which
     /// all are taken or none, it finds the first ones in TAG_LOCK_NAME_1 and TAG_LOCK_FENCING_TOKEN_1, and so on.
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required = true, value_name = "NAME", value_parser = name)]
     pub(crate) names: Vec<String>,
     /// Holds the lock beside others who do so, too; one who holds it without this option has it alone.
     #[arg(long, conflicts_with_all = ["permits", "slot"])]
@@ -232,6 +237,7 @@ impl Run {
 #[derive(Args, Debug)]
 pub(crate) struct Counted {
     /// The counter's name.
+    #[arg(value_parser = name)]
     pub(crate) name: String,
     /// The value starts again at 0 when so much time has passed since its first change.
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -266,6 +272,7 @@ pub(crate) enum OneCounter {
     /// Prints the value.
     Get {
         /// The counter's name.
+        #[arg(value_parser = name)]
         name: String,
     },
     /// Adds, and prints the new value.
@@ -329,8 +336,22 @@ pub(crate) enum OneCounter {
     /// Deletes a counter, and prints the value that it had; exits with 3 if it was never set.
     Delete {
         /// The counter's name.
+        #[arg(value_parser = name)]
         name: String,
     },
+}
+
+/// The longest time limit that the library takes.
+const LONGEST: Duration = Duration::from_secs(3_650 * 86_400);
+
+/// The name of what is locked or counted. An address in its place would be stored, and shown.
+fn name(text: &str) -> Result<String, String> {
+    if text.starts_with("mysql://") || text.starts_with("mariadb://") {
+        return Err(
+            "it is the address of a server: give that in DATABASE_URL, or with --url".to_owned(),
+        );
+    }
+    Ok(text.to_owned())
 }
 
 /// A duration as people write it.
@@ -344,6 +365,9 @@ fn request_time(text: &str) -> Result<Duration, String> {
     let time = time(text)?;
     if time < Duration::from_millis(200) {
         return Err("it is too short for an answer: use at least 200ms".to_owned());
+    }
+    if time > LONGEST {
+        return Err("it is too long: use at most 10y".to_owned());
     }
     Ok(time)
 }
@@ -368,7 +392,15 @@ mod tests {
     fn a_request_has_time_for_its_packets() {
         assert_eq!(request_time("200ms"), Ok(Duration::from_millis(200)));
         assert!(request_time("199ms").is_err_and(|error| error.contains("at least 200ms")));
+        assert!(request_time("3650d").is_ok());
+        assert!(request_time("3651d").is_err_and(|error| error.contains("at most 10y")));
         assert!(request_time("ten").is_err_and(|error| error.contains("write")));
+    }
+
+    #[test]
+    fn an_address_is_no_name() {
+        assert_eq!(name("job:mysql://"), Ok("job:mysql://".to_owned()));
+        assert!(name("mysql://u:p@h/d").is_err_and(|error| error.contains("DATABASE_URL")));
     }
 
     #[test]

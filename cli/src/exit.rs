@@ -5,6 +5,7 @@ use std::io::Write;
 
 use serde_json::json;
 
+use crate::output::plain;
 use crate::redact::redacted;
 
 /// An exit code.
@@ -37,6 +38,18 @@ impl Failure {
         matches!(self, Self::Library(error) if error.is_retryable())
     }
 
+    /// The exit code: `otherwise`, unless it was the library that found the arguments wrong.
+    pub(crate) fn exit_code(&self, otherwise: Code) -> Code {
+        match self {
+            // The server's address stands in a file or in the environment.
+            Self::Library(tag_lock::Error::InvalidOption { option: "url", .. }) => otherwise,
+            Self::Library(
+                tag_lock::Error::InvalidName { .. } | tag_lock::Error::InvalidOption { .. },
+            ) => USAGE,
+            _ => otherwise,
+        }
+    }
+
     /// Tells it on standard error.
     pub(crate) fn tell(&self, as_json: bool) {
         if !matches!(self, Self::NobodyReads) {
@@ -45,14 +58,21 @@ impl Failure {
     }
 }
 
-/// Tells on standard error why something was not done, or went wrong. If nobody reads that, nothing else is to fail.
+/// Tells on standard error why something was not done, or went wrong, without what would steer a terminal: what others wrote into the table
+/// may be part of it. If nobody reads that, nothing else is to fail.
 pub(crate) fn tell(text: &str, as_json: bool) {
     let text = redacted(text);
     if as_json {
         raw_to_stderr(&format!("{}\n", json!({ "error": { "message": text } })));
     } else {
-        raw_to_stderr(&format!("tag-lock: {text}\n"));
+        raw_to_stderr(&format!("tag-lock: {}\n", plain(&text)));
     }
+}
+
+pub(crate) fn raw_to_stdout(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes)?;
+    Ok(out.flush()?)
 }
 
 pub(crate) fn raw_to_stderr(text: &str) {

@@ -17,7 +17,6 @@ mod redact;
 mod run;
 mod top;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -45,7 +44,7 @@ fn main() -> ExitCode {
     };
     let code = result.unwrap_or_else(|failure| {
         failure.tell(arguments.common.json);
-        if is_run { RUN_FAILED } else { FAILED }
+        failure.exit_code(if is_run { RUN_FAILED } else { FAILED })
     });
     code.into()
 }
@@ -84,14 +83,19 @@ async fn carry_out(arguments: &Arguments) -> Result<Code, Failure> {
 
 /// Tells what is wrong with the arguments, or what was asked for by `--help`. An address may stand in the wrong place.
 fn refused(error: &clap::Error) -> Code {
-    let text = redact::redacted(&error.render().to_string());
+    let text = error.render().to_string();
     if matches!(
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     ) {
-        let _ = std::io::stdout().lock().write_all(text.as_bytes());
-        return exit::DONE;
+        return match exit::raw_to_stdout(text.as_bytes()) {
+            Ok(()) | Err(Failure::NobodyReads) => exit::DONE,
+            Err(failure) => {
+                failure.tell(false);
+                FAILED
+            }
+        };
     }
-    exit::raw_to_stderr(&text);
+    exit::raw_to_stderr(&redact::redacted_usage(&text));
     USAGE
 }

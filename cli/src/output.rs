@@ -130,7 +130,8 @@ pub(crate) fn duration(duration: Duration) -> String {
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
-        if character.is_control() || ('\u{202a}'..='\u{202e}').contains(&character) {
+        let turns = matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if character.is_control() || turns {
             plain.extend(character.escape_default());
         } else {
             plain.push(character);

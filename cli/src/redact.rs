@@ -1,7 +1,54 @@
 //! Passwords stay out of what is printed.
 
-/// The text without the passwords of the addresses in it: what stands between the user's name and the last `@` behind `://`.
+use std::ffi::OsString;
+
+/// The address in help texts and in errors: it has nobody's password.
+const SAMPLE: &str = "user:password@host";
+/// What an address begins with, also one that was mistyped.
+const HEADS: [&str; 6] = ["mysql://", "mariadb://", "mysql:", "mariadb:", "://", "//"];
+
+/// The text without the passwords of the addresses in it: what stands between the user's name and the last `@` behind `://`; and without
+/// those of the addresses on the command line.
 pub(crate) fn redacted(text: &str) -> String {
+    let mut text = text.to_owned();
+    for word in words() {
+        if HEADS.iter().any(|head| word.contains(head)) {
+            text = without_password_of(&word, &text);
+        }
+    }
+    in_addresses(&text)
+}
+
+/// What is told about a wrong command line: any word of it may be an address, which stands in the wrong place.
+pub(crate) fn redacted_usage(text: &str) -> String {
+    let mut text = text.to_owned();
+    for word in words() {
+        text = without_password_of(&word, &text);
+    }
+    in_addresses(&text)
+}
+
+/// The words of the command line, and the address in the environment.
+fn words() -> impl Iterator<Item = String> {
+    let words = std::env::args_os()
+        .skip(1)
+        .chain(std::env::var_os("DATABASE_URL"));
+    words.map(|word: OsString| word.to_string_lossy().into_owned())
+}
+
+/// The text without the password of this word, if that is an address. It may have quotation marks and blanks in it.
+fn without_password_of(word: &str, text: &str) -> String {
+    let head = HEADS.iter().find_map(|head| word.split_once(head));
+    let account = head.map_or(word, |(_, behind)| behind).rsplit_once('@');
+    match account.and_then(|(account, _)| account.split_once(':')) {
+        Some((_, password)) if !password.is_empty() => {
+            text.replace(&format!(":{password}@"), ":***@")
+        }
+        _ => text.to_owned(),
+    }
+}
+
+fn in_addresses(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, behind)) = rest.split_once("://") {
@@ -15,6 +62,7 @@ pub(crate) fn redacted(text: &str) -> String {
             .unwrap_or(behind.len());
         let (address, tail) = behind.split_at(end);
         match address.rsplit_once('@') {
+            Some(_) if address.starts_with(SAMPLE) => clean.push_str(address),
             Some((account, host)) => {
                 let user = account.split_once(':').map_or(account, |(user, _)| user);
                 clean.push_str(user);
@@ -34,7 +82,7 @@ pub(crate) fn redacted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::redacted;
+    use super::{in_addresses, without_password_of};
 
     #[test]
     fn a_password_is_not_shown() {
@@ -54,8 +102,28 @@ mod tests {
                 "a mysql://u:***@h b mysql://v:***@i c",
             ),
             ("mysql://:p@h", "mysql://:***@h"),
+            (
+                "write mysql://user:password@host:port/database",
+                "write mysql://user:password@host:port/database",
+            ),
         ] {
-            assert_eq!(redacted(text), clean);
+            assert_eq!(in_addresses(text), clean);
         }
+    }
+    #[test]
+    fn a_password_that_no_address_should_have_is_not_shown() {
+        for word in [
+            "mysql://u:se'cr et@h/d",
+            "--url=mysql://u:se'cr et@h/d",
+            "mysql:u:se'cr et@h/d",
+            "//u:se'cr et@h/d",
+            "u:se'cr et@h/d",
+        ] {
+            let shown = without_password_of(word, &format!("error: '{word}' is wrong"));
+            assert!(!shown.contains("se'cr et"), "{shown}");
+            assert!(shown.contains("u:***@h/d"), "{shown}");
+        }
+        assert_eq!(without_password_of("a@b", "a@b"), "a@b");
+        assert_eq!(without_password_of("a:@b", "a:@b"), "a:@b");
     }
 }

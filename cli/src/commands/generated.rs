@@ -1,19 +1,29 @@
 //! What is made from the definition of the command line: completions and manual pages.
 
-use std::io::Write;
 use std::path::Path;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::Arguments;
-use crate::exit::{Code, DONE, Failure};
+use crate::exit::{Code, DONE, Failure, raw_to_stdout};
 
 pub(crate) fn completions(shell: Shell) -> Result<Code, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "tag-lock", &mut script);
-    std::io::stdout().lock().write_all(&script)?;
+    if shell == Shell::Bash {
+        script = with_one_name(&script);
+    }
+    raw_to_stdout(&script)?;
     Ok(DONE)
+}
+
+/// The generator gives the program two names in bash's script where it has a hyphen, and so completes nothing behind a command:
+/// <https://github.com/clap-rs/clap/issues/6421>.
+fn with_one_name(script: &[u8]) -> Vec<u8> {
+    String::from_utf8_lossy(script)
+        .replace("tag__subcmd__lock", "tag__lock")
+        .into_bytes()
 }
 
 /// The manual page of the program; or that of each command, into a directory.

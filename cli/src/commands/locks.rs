@@ -149,11 +149,12 @@ pub(crate) async fn inspect(
     let mut lines = vec![
         ("name", plain(&lock.name)),
         ("state", explained(lock.state).to_owned()),
-        (
-            if has_ended { "held last by" } else { "held by" },
-            plain(&lock.held_by),
-        ),
     ];
+    // Of shared holds that have ended it is not known which one was the last.
+    if !lock.held_by.is_empty() {
+        let how = if has_ended { "held last by" } else { "held by" };
+        lines.push((how, plain(&lock.held_by)));
+    }
     if !lock.description.is_empty() {
         lines.push(("description", plain(&lock.description)));
     }

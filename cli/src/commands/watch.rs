@@ -94,6 +94,8 @@ fn print(as_json: bool, name: &str, lock: Option<&LockInfo>) -> Result<(), Failu
             ),
             LockState::Shared => held(lock, "shared, held by"),
             LockState::Kept => held(lock, "released, and kept for its minimum hold, by"),
+            // Of shared holds it is not known which one was the last.
+            _ if lock.held_by.is_empty() => "free".to_owned(),
             _ => format!("free, last held by {}", plain(&lock.held_by)),
         },
     };

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use sqlx::mysql::{MySqlConnection, MySqlRow};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
-use tag_lock::{Error, LockClient};
+use tag_lock::{AtClose, Error, LockClient};
 
 use super::facts::{Clocks, Denied, Facts, Group, Purgeable, TABLES, Tables, Wire};
 use crate::args::Common;
@@ -36,6 +36,13 @@ const CLOCK_READS: usize = 5;
 const COUNTING: Duration = Duration::from_secs(10);
 /// The server's errors when the account may not do something, to a database, a table, or a column of one.
 const DENIED: [u16; 4] = [1044, 1142, 1143, 1227];
+/// The server's error when the account has as many connections as it may have.
+const ALL_TAKEN: u16 = 1226;
+/// How often a connection is tried then, and how long it waits in between.
+const TRIES: usize = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+/// How long it may take to close a connection.
+const CLOSING: Duration = Duration::from_secs(5);
 /// A lock of this name is looked up, and never taken.
 const PROBE: &str = "tag_lock: doctor";
 
@@ -55,14 +62,14 @@ pub(super) async fn read(common: &Common, older_than: Duration) -> Result<Facts,
     } else {
         Purgeable::NotCounted
     };
+    // An account may have one connection only.
+    client.close_within(AtClose::Release, CLOSING).await;
     let options = common.options()?;
     let database = options.get_database().unwrap_or_default().to_owned();
     let within = common.request_timeout + Duration::from_secs(5);
     let options = options.disable_statement_logging();
     let mut server = Server {
-        connection: answer(within, options.connect())
-            .await?
-            .map_err(|error| told(&error))?,
+        connection: connect(within, &options).await?,
         within,
     };
     let facts = Facts {
@@ -89,6 +96,24 @@ pub(super) async fn read(common: &Common, older_than: Duration) -> Result<Facts,
     };
     let _ = answer(within, server.connection.close()).await;
     Ok(facts)
+}
+
+/// Connects. The server may count a connection for a moment longer that was closed before.
+async fn connect(
+    within: Duration,
+    options: &MySqlConnectOptions,
+) -> Result<MySqlConnection, Failure> {
+    let mut tries = 1..=TRIES;
+    loop {
+        let _ = tries.next();
+        match answer(within, options.connect()).await? {
+            Ok(connection) => return Ok(connection),
+            Err(error) if number(&error) == Some(ALL_TAKEN) && !tries.is_empty() => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => return Err(told(&error)),
+        }
+    }
 }
 
 /// What the library would purge.
@@ -276,9 +301,14 @@ impl Server {
 }
 
 fn is_denied(error: &sqlx::Error) -> bool {
-    let told = error.as_database_error();
-    let told = told.and_then(|told| told.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>());
-    told.is_some_and(|told| DENIED.contains(&told.number()))
+    number(error).is_some_and(|number| DENIED.contains(&number))
+}
+
+/// The number of the server's error.
+fn number(error: &sqlx::Error) -> Option<u16> {
+    let told = error.as_database_error()?;
+    let told = told.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?;
+    Some(told.number())
 }
 
 fn since_1970() -> i64 {

@@ -29,10 +29,15 @@ impl Group {
         let _ = kill_process_group(self.0, signal);
     }
 
-    /// Asks all of them to end; those that are stopped too, which would hear of it only when they go on.
-    pub(super) fn terminate(self) {
-        self.signal(Signal::TERM);
+    /// Sends a signal that is to be heard also by those that are stopped: they would hear of it only when they go on.
+    pub(super) fn tell(self, signal: Signal) {
+        self.signal(signal);
         self.signal(Signal::CONT);
+    }
+
+    /// Asks all of them to end.
+    pub(super) fn terminate(self) {
+        self.tell(Signal::TERM);
     }
 
     pub(super) fn kill(self) {

@@ -16,6 +16,7 @@ mod clock;
 mod group;
 mod held;
 mod signals;
+mod stops;
 mod take;
 mod terminal;
 mod watchman;
@@ -128,34 +129,44 @@ async fn under(
     held: &Held,
     signals: &mut Signals,
 ) -> Result<End, Failure> {
-    let terminal = Terminal::lend();
+    let mut terminal = Terminal::lend();
     let variables = held.variables(run);
     let mut child = Child::start(&run.command, variables, terminal.is_lent(), common.json)?;
     let group = child.group();
     let mut watchman = match Watchman::start(group, run.grace) {
         Ok(watchman) => watchman,
         Err(failure) => {
+            group.kill();
             child.end(Duration::ZERO).await;
             terminal.take_back();
             return Err(failure);
         }
     };
     watchman.tell(held.remaining());
+    child.begin();
     let mut tick = tokio::time::interval((run.ttl / 20).clamp(TICK.0, TICK.1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut is_watched = true;
+    let (mut is_watched, mut was_asked) = (true, false);
     let status = loop {
         tokio::select! {
             // A lock that is lost in the moment in which COMMAND ends is lost.
             biased;
             () = held.lost() => break None,
             watched = watchman.ended(), if is_watched => match watched {
-                Watched::Ended => break None,
+                Watched::Ended => {
+                    was_asked = true;
+                    break None;
+                }
                 Watched::Gone => is_watched = false,
             },
             status = child.ended() => break Some(status?),
-            signal = signals.next() => group.signal(signal.number()),
+            signal = signals.next() => group.tell(signal.number()),
             _ = tick.tick() => {
+                // Somebody killed it. If there can be no other one now, there may be with the next tick.
+                if !is_watched && let Ok(another) = Watchman::start(group, run.grace) {
+                    watchman = another;
+                    is_watched = true;
+                }
                 watchman.tell(held.remaining());
                 terminal.wake(group, common.json);
             }
@@ -171,11 +182,15 @@ async fn under(
         None => {
             let text = format!("{} was lost: the command is ended", take::thing(run));
             tell(&text, common.json);
+            if !was_asked {
+                group.terminate();
+                watchman.asked();
+            }
             let mut ending = pin!(child.end(run.grace));
             loop {
                 tokio::select! {
                     () = &mut ending => break,
-                    signal = signals.next() => group.signal(signal.number()),
+                    signal = signals.next() => group.tell(signal.number()),
                 }
             }
             watchman.dismiss().await;

@@ -2,61 +2,122 @@
 //!
 //! COMMAND's process group is not that of this program: without this, a COMMAND that reads the terminal would be stopped by the kernel, and
 //! would hold the lock for ever.
+//!
+//! In a pipeline this program's group is also that of its neighbours: `| less` needs the terminal. There COMMAND gets it when it asks for
+//! it, which is when the kernel has stopped it for that.
 
+use std::fs::File;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::path::Path;
 
 use nix::sys::signal::{SigSet, Signal as Held};
-use rustix::process::{Pid, WaitId, WaitIdOptions, getpgrp, waitid};
-use rustix::stdio::stdin;
+use rustix::fs::{FileType, fstat};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, waitid};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 use super::group::Group;
 use crate::exit::tell;
 
-/// Whose the terminal was, if it was lent.
-pub(super) struct Terminal(Option<Pid>);
+/// The terminal that this program was started from, and whether COMMAND has it.
+pub(super) struct Terminal {
+    /// None where there is none: a service's, cron's.
+    own: Option<File>,
+    is_lent: bool,
+    /// It was told that COMMAND waits for it.
+    is_wanted: bool,
+}
 
 impl Terminal {
     /// If this program's group has the terminal, COMMAND is to take it when it begins, by [`take`].
     pub(super) fn lend() -> Self {
-        let own = getpgrp();
-        if !std::io::stdin().is_terminal() || tcgetpgrp(stdin()) != Ok(own) {
-            return Self(None);
+        let mut terminal = Self {
+            own: controlling(),
+            is_lent: false,
+            is_wanted: false,
+        };
+        let in_pipeline = is_pipe(&std::io::stdin()) || is_pipe(&std::io::stdout());
+        if !in_pipeline && terminal.is_ours() {
+            terminal.lent();
         }
-        let _ = touching().thread_block();
-        Self(Some(own))
+        terminal
     }
 
     pub(super) fn is_lent(&self) -> bool {
-        self.0.is_some()
+        self.is_lent
     }
 
-    /// Continues a COMMAND that Ctrl-Z stopped: it would hold the lock, and whoever pressed it would not get the terminal back.
-    pub(super) fn wake(&self, group: Group, as_json: bool) {
-        if self.0.is_some() && (is_stopped(group) || starts_what_is_stopped(group)) {
-            tell(
-                "the command goes on: stopped, it would hold the lock",
-                as_json,
-            );
-            group.signal(rustix::process::Signal::CONT);
+    /// Continues a COMMAND that was stopped and would hold the lock: one that Ctrl-Z stopped (whoever pressed it would not get the
+    /// terminal back), and one that needs the terminal, which it gets if it is this program's.
+    pub(super) fn wake(&mut self, group: Group, as_json: bool) {
+        let stopped_by = stopped_by(group);
+        if self.is_lent {
+            if stopped_by.is_some() || starts_what_is_stopped(group) {
+                tell(
+                    "the command goes on: stopped, it would hold the lock",
+                    as_json,
+                );
+                group.signal(Signal::CONT);
+            }
+        } else if matches!(stopped_by, Some(Signal::TTIN | Signal::TTOU)) {
+            if self.is_ours() {
+                self.lent();
+                self.give_to(group.pid());
+                group.signal(Signal::CONT);
+            } else if self.own.is_some() && !std::mem::replace(&mut self.is_wanted, true) {
+                without_stopping(|| {
+                    tell(
+                        "the command waits for the terminal: bring this job to the foreground",
+                        as_json,
+                    );
+                });
+            }
         }
     }
 
     /// Takes the terminal back.
     pub(super) fn take_back(self) {
-        if let Some(own) = self.0 {
-            let _ = tcsetpgrp(stdin(), own);
+        if self.is_lent {
+            self.give_to(getpgrp());
             let _ = touching().thread_unblock();
+        }
+    }
+
+    /// Whether this program's group has it.
+    fn is_ours(&self) -> bool {
+        let group = self.own.as_ref().and_then(|own| tcgetpgrp(own).ok());
+        group == Some(getpgrp())
+    }
+
+    /// From now on this program may write to it, and take it back, without having it.
+    fn lent(&mut self) {
+        let _ = touching().thread_block();
+        self.is_lent = true;
+    }
+
+    fn give_to(&self, group: Pid) {
+        if let Some(own) = &self.own {
+            let _ = tcsetpgrp(own, group);
         }
     }
 }
 
-/// Whether its first process was stopped since this was asked last.
-fn is_stopped(group: Group) -> bool {
-    let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-    matches!(waitid(WaitId::Pid(group.pid()), stopped), Ok(Some(_)))
+/// The terminal of this process's session.
+fn controlling() -> Option<File> {
+    File::open("/dev/tty").ok().filter(File::is_terminal)
+}
+
+fn is_pipe(stream: &impl AsFd) -> bool {
+    fstat(stream).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+}
+
+/// The signal that has stopped the group's first process, if it is stopped.
+fn stopped_by(group: Group) -> Option<Signal> {
+    // It is asked, and left as it is: it can be asked again.
+    let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = waitid(WaitId::Pid(group.pid()), stopped).ok()??;
+    status.stopping_signal().and_then(Signal::from_named_raw)
 }
 
 /// Whether its first process waits for a child that was stopped before it became another program: in vfork(2), by which shells start programs. It
@@ -91,8 +152,18 @@ fn state(directory: &Path) -> Option<char> {
 
 /// Takes the terminal for this process's group.
 pub(super) fn take() {
+    if let Some(terminal) = controlling() {
+        without_stopping(|| {
+            let _ = tcsetpgrp(&terminal, getpgrp());
+        });
+    }
+    let _ = touching().thread_unblock();
+}
+
+/// Does what would stop this process if it has not the terminal.
+fn without_stopping(work: impl FnOnce()) {
     let _ = touching().thread_block();
-    let _ = tcsetpgrp(stdin(), getpgrp());
+    work();
     let _ = touching().thread_unblock();
 }
 

@@ -1,11 +1,12 @@
 //! The watchman: a process that ends COMMAND's group when the lease is over and nobody else does.
 //!
 //! It reads from a pipe until when the lease can be trusted, by the machine's clock, and hears at the pipe's end that the program
-//! which holds the lock is gone. It lives in a session of its own: what is sent to a terminal's or to that program's group does not
-//! reach it.
+//! which holds the lock is gone. It lives in a process group of its own, from its first instant on: what is sent to a terminal's or to
+//! that program's group does not reach it.
 
 use std::ffi::OsString;
 use std::io::{BufRead, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal as Held};
 
 use super::child::this_program;
-use super::clock;
 use super::group::{Group, LOOK};
+use super::{clock, stops};
 use crate::exit::{Code, Failure, RUN_FAILED};
 
 /// The first argument of this program if it is to watch. The process group and the grace in milliseconds follow.
@@ -24,6 +25,10 @@ pub(super) const HELPER: &str = "--tag-lock-watch";
 const ENDED: Code = 10;
 /// What it is told when COMMAND has ended.
 const DISMISSED: &str = "dismissed";
+/// What it is told when the group was asked to end: many programs take a second SIGTERM as "at once".
+const ASKED: &str = "asked";
+/// How long it leaves it to the program that holds the lock to ask the group, which sees the end of the lease at the same time.
+const HEAD_START: Duration = Duration::from_millis(200);
 /// How often it looks at the clock, at least: timers stand still while the machine sleeps.
 const RECHECK: Duration = Duration::from_secs(1);
 /// How long it may take to leave.
@@ -48,15 +53,21 @@ impl Watchman {
     pub(super) fn start(group: Group, grace: Duration) -> Result<Self, Failure> {
         let (reader, writer) = std::io::pipe()?;
         let mut command = Command::new(this_program()?);
-        std::os::unix::process::CommandExt::arg0(&mut command, "tag-lock");
+        command.arg0("tag-lock").process_group(0);
         command
             .arg(HELPER)
             .arg(group.pid().as_raw_nonzero().to_string())
-            .arg(grace.as_millis().to_string())
+            .arg(
+                u64::try_from(grace.as_millis())
+                    .unwrap_or(u64::MAX)
+                    .to_string(),
+            )
             .stdin(reader)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+        let held_off = stops::hold_off();
         let process = tokio::process::Command::from(command).spawn()?;
+        drop(held_off);
         let pipe = Some(ChildStdin::from(std::os::fd::OwnedFd::from(writer)));
         Ok(Self { process, pipe })
     }
@@ -64,6 +75,11 @@ impl Watchman {
     /// Tells it for how long the lease can be trusted. A short line into a pipe that is read: it does not block.
     pub(super) fn tell(&mut self, remaining: Duration) {
         self.write(&(clock::now() + remaining).as_micros().to_string());
+    }
+
+    /// Tells it that the group was asked to end, and that its grace has begun.
+    pub(super) fn asked(&mut self) {
+        self.write(ASKED);
     }
 
     /// Sends it away, and says what it did.
@@ -94,12 +110,14 @@ impl Watchman {
 /// What the watchman hears.
 enum Word {
     Until(Duration),
+    Asked,
     Dismissed,
 }
 
 /// Is the watchman.
 pub(super) fn watch(mut arguments: impl Iterator<Item = OsString>) -> Code {
-    let mut number = || arguments.next()?.to_str()?.parse::<u32>().ok();
+    stops::let_through();
+    let mut number = || arguments.next()?.to_str()?.parse::<u64>().ok();
     let group = number().and_then(|pid| Group::of(i32::try_from(pid).ok()?));
     let Some((group, grace)) = group.zip(number()) else {
         return RUN_FAILED;
@@ -110,8 +128,7 @@ pub(super) fn watch(mut arguments: impl Iterator<Item = OsString>) -> Code {
         held.add(signal);
         let _ = held.thread_block();
     }
-    let _ = rustix::process::setsid();
-    keep_watch(group, Duration::from_millis(grace.into()), &listen())
+    keep_watch(group, Duration::from_millis(grace), &listen())
 }
 
 /// The words from the pipe; the channel ends where the pipe does.
@@ -122,6 +139,7 @@ fn listen() -> Receiver<Word> {
             let Ok(line) = line else { return };
             let word = match line.parse() {
                 Ok(micros) => Word::Until(Duration::from_micros(micros)),
+                Err(_) if line == ASKED => Word::Asked,
                 Err(_) => Word::Dismissed,
             };
             if sender.send(word).is_err() {
@@ -134,30 +152,40 @@ fn listen() -> Receiver<Word> {
 
 fn keep_watch(group: Group, grace: Duration, words: &Receiver<Word>) -> Code {
     let mut until: Option<Duration> = None;
+    // When the grace ends, if the group was asked.
+    let mut asked: Option<Duration> = None;
     loop {
-        let left = until.map_or(RECHECK, |until| until.saturating_sub(clock::now()));
+        let end = asked.or(until.map(|until| until.saturating_add(HEAD_START)));
+        let left = end.map_or(RECHECK, |end| end.saturating_sub(clock::now()));
         match words.recv_timeout(left.min(RECHECK)) {
             Ok(Word::Until(later)) => until = Some(later),
+            Ok(Word::Asked) => asked = Some(clock::now().saturating_add(grace)),
             Ok(Word::Dismissed) => return 0,
             Err(RecvTimeoutError::Timeout) => {
-                if until.is_some_and(|until| until <= clock::now()) {
-                    end(group, clock::now() + grace);
+                if end.is_some_and(|end| end <= clock::now()) {
+                    let latest = asked.unwrap_or_else(|| ask(group, grace));
+                    wait_and_kill(group, latest);
                     return ENDED;
                 }
             }
             // Nobody renews the lease: it may be somebody else's when it has ended.
             Err(RecvTimeoutError::Disconnected) => {
-                let end_of_lease = until.unwrap_or_default();
-                end(group, (clock::now() + grace).min(end_of_lease));
+                let latest = asked.unwrap_or_else(|| ask(group, grace));
+                wait_and_kill(group, latest.min(until.unwrap_or_default()));
                 return ENDED;
             }
         }
     }
 }
 
-/// Asks all to end, and kills those that are left at `latest`.
-fn end(group: Group, latest: Duration) {
+/// Asks all to end, and says when their grace does.
+fn ask(group: Group, grace: Duration) -> Duration {
     group.terminate();
+    clock::now().saturating_add(grace)
+}
+
+/// Kills those that are left at `latest`.
+fn wait_and_kill(group: Group, latest: Duration) {
     while group.exists() {
         if clock::now() >= latest {
             group.kill();

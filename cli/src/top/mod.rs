@@ -55,17 +55,19 @@ pub(crate) async fn top(common: &Common, prefix: &str, every: Duration) -> Resul
             screen::draw(frame, &model, &mut view, &server, Instant::now());
         });
         if let Err(error) = drawn {
-            break Err(error.into());
+            break gone_or(error);
         }
         tokio::select! {
             _ = terminate.recv() => break Ok(DONE),
             _ = interrupt.recv() => break Ok(DONE),
             _ = hangup.recv() => break Ok(DONE),
-            event = events.recv() => {
-                if event.is_none_or(|event| view.take(&event)) {
+            event = events.recv() => match event {
+                Some(Ok(event)) => if view.take(&event) {
                     break Ok(DONE);
-                }
-            }
+                },
+                Some(Err(error)) => break gone_or(error),
+                None => break Ok(DONE),
+            },
             locks = &mut look => {
                 match locks {
                     Ok(locks) => model.look(seen(&locks), Instant::now()),
@@ -92,12 +94,23 @@ fn seen(locks: &[tag_lock::LockInfo]) -> Vec<Seen> {
     locks.iter().map(Seen::from).collect()
 }
 
-/// What is pressed, and new sizes of the terminal. The thread that reads them ends with the program.
-fn events() -> mpsc::Receiver<Event> {
+/// The terminal failed. Where it is gone, nobody is left who could be told so: that may be seen before SIGHUP comes.
+fn gone_or(error: std::io::Error) -> Result<Code, Failure> {
+    if std::io::stdin().is_terminal() {
+        Err(error.into())
+    } else {
+        Ok(DONE)
+    }
+}
+
+/// What is pressed, and new sizes of the terminal; an error is the last. The thread that reads them ends with the program.
+fn events() -> mpsc::Receiver<std::io::Result<Event>> {
     let (sender, events) = mpsc::channel(16);
     std::thread::spawn(move || {
-        while let Ok(event) = event::read() {
-            if sender.blocking_send(event).is_err() {
+        loop {
+            let event = event::read();
+            let failed = event.is_err();
+            if sender.blocking_send(event).is_err() || failed {
                 return;
             }
         }

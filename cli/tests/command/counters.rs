@@ -242,7 +242,7 @@ async fn what_cannot_be_is_an_error() {
         &database,
         &["add-within", "n", "1", "--min", "5", "--max", "4"],
     );
-    assert_eq!(empty.code, 1, "{empty:?}");
+    assert_eq!(empty.code, 2, "{empty:?}");
     for arguments in [
         &["add", "n", "x"][..],
         &["add-within", "n", "1"],

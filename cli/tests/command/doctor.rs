@@ -142,6 +142,21 @@ async fn an_account_with_few_connections_is_told() {
     database.remove().await;
 }
 
+/// It has no connection for each of those who ask.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_with_one_connection_is_told() {
+    let database = TestDatabase::new().await;
+    let account = Account::limited(1).await;
+    account.grant("ALL", &database).await;
+    let url = database.url.replace("mysql://", "");
+    let (_, host) = url.rsplit_once('@').unwrap();
+    let url = format!("mysql://{}:{}@{host}", account.name, account.password);
+    let report = ran(tag_lock(&url).args(["doctor", "--json"])).json();
+    assert_eq!(level(&report, "connections"), Some("note"), "{report:#}");
+    account.remove().await;
+    database.remove().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_nobody_needs_are_counted() {
     let database = TestDatabase::new().await;
@@ -176,7 +191,7 @@ async fn rows_that_nobody_needs_are_counted() {
     // What no purge takes is not counted.
     let refused = run(&database, &["doctor", "--older-than", "1m"]);
     assert!(
-        refused.code == 1 && refused.err.contains("older_than"),
+        refused.code == 2 && refused.err.contains("older_than"),
         "{refused:?}"
     );
     drop(connection);

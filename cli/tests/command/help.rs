@@ -67,6 +67,47 @@ fn shells_get_their_completions() {
     assert_eq!(tag_lock(&["completions", "tcsh"]).code, 2);
 }
 
+/// As a shell asks for them, behind commands too.
+#[test]
+fn bash_completes_behind_commands() {
+    for (line, expected) in [
+        ("cou", "counter"),
+        ("counter compa", "compare-exchange"),
+        ("list --perm", "--permits"),
+    ] {
+        let last = line.split(' ').next_back().unwrap();
+        let script = format!(
+            "source <(\"$T\" completions bash); COMP_WORDS=(tag-lock {line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             $(complete -p tag-lock | sed 's/.*-F //; s/ .*//') tag-lock '{last}' x; echo \"${{COMPREPLY[@]}}\""
+        );
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "-c", &script]);
+        let completed = ran(bash.env("T", env!("CARGO_BIN_EXE_tag-lock")));
+        assert_eq!(completed.out.trim(), expected, "{completed:?}");
+    }
+}
+
+/// What cannot be written is an error.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told() {
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["man"],
+        &["completions", "bash"],
+    ] {
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tag-lock"));
+        let ended = command.args(arguments).stdout(full).output().unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{arguments:?}");
+        assert!(!ended.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
 #[test]
 fn there_are_manual_pages() {
     let page = tag_lock(&["man"]);

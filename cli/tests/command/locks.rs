@@ -149,7 +149,7 @@ async fn a_lock_is_shown() {
     );
     let invalid = run(&database, &["inspect", "a "]);
     assert!(
-        invalid.code == 1 && invalid.err.contains("invalid name"),
+        invalid.code == 2 && invalid.err.contains("invalid name"),
         "{invalid:?}"
     );
     database.remove().await;
@@ -294,5 +294,67 @@ async fn a_reader_may_leave() {
     running.wait().unwrap();
     assert_eq!(scratch.read("err").as_deref(), Some(""));
     drop(guard);
+    database.remove().await;
+}
+
+/// Of shared holds that have ended it is not known which one was the last.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_held_it_shared_last_is_not_made_up() {
+    let database = TestDatabase::new().await;
+    let ran = run(&database, &["run", "job", "--shared", "--", "true"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let shown = run(&database, &["inspect", "job"]);
+    assert!(
+        shown.out.contains("free") && !shown.out.contains("held last by"),
+        "{shown:?}"
+    );
+    database.remove().await;
+}
+
+/// Somebody else wrote the description.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_does_not_steer_the_terminal() {
+    let database = TestDatabase::new().await;
+    let client = holder(&database).await;
+    let lock = client.lock("job").description("two\nlines \u{1b}[2J");
+    let guard = lock.acquire().await.unwrap();
+    let ran = run(&database, &["run", "job", "--wait", "100ms", "--", "true"]);
+    assert_eq!(ran.code, 75, "{ran:?}");
+    assert!(
+        ran.err.contains("two") && !ran.err.contains('\u{1b}') && ran.err.lines().count() == 1,
+        "{ran:?}"
+    );
+    drop(guard);
+    database.remove().await;
+}
+
+/// Whoever finds them wrong: a script tells a mistake from a server that is away.
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_that_the_library_refuses_are_wrong() {
+    let database = TestDatabase::new().await;
+    for arguments in [
+        &["run", "", "--", "true"][..],
+        &["run", "job", "--ttl", "1ms", "--", "true"],
+        &["run", "job", "--ttl", "11y", "--", "true"],
+        &["run", "a@b", "--once", "slot", "--", "true"],
+        &["purge", "--older-than", "59m"],
+        &["doctor", "--older-than", "1m"],
+        &["counter", "add", "n", "--window", "11y"],
+        &["counter", "add", "n", "--once", "id", "--retention", "1s"],
+        &[
+            "counter",
+            "add-within",
+            "n",
+            "1",
+            "--min",
+            "5",
+            "--max",
+            "1",
+        ],
+        &["list", "--request-timeout", "11y"],
+    ] {
+        let ran = run(&database, arguments);
+        assert_eq!(ran.code, 2, "{arguments:?}: {ran:?}");
+    }
     database.remove().await;
 }

@@ -224,7 +224,7 @@ async fn what_is_wrong_is_said_before_anything_runs() {
         &["run", "job", "--ttl", "1ms", "--", "echo", "ran"],
     );
     assert!(
-        short.code == 125 && short.err.contains("at least 50ms"),
+        short.code == 2 && short.err.contains("at least 50ms"),
         "{short:?}"
     );
     database.remove().await;

@@ -1,12 +1,13 @@
 //! `run`: what becomes of COMMAND, and of the lock, when the lock is lost or the program dies.
 
+use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tag_lock::LockState;
 
 use crate::processes::{Running, lives, send, until_dead, watchman_of};
-use crate::rig::{Scratch, run, tag_lock, until_lock, until_true};
+use crate::rig::{PATIENCE, Scratch, run, tag_lock, until_lock, until_true};
 use crate::support::TestDatabase;
 use crate::support::proxy::Proxy;
 
@@ -137,7 +138,10 @@ async fn the_command_does_not_outlive_the_program() {
     let scratch = Scratch::new();
     let running = start(&database.url, &["--ttl", "6s"], TWO, &scratch);
     let (outer, inner) = (scratch.pid("outer"), scratch.pid("inner"));
-    send(watchman_of(running.pid()), Signal::KILL);
+    let watchman = watchman_of(running.pid());
+    // While the program is stopped it starts no other one.
+    running.send(Signal::STOP);
+    send(watchman, Signal::KILL);
     running.send(Signal::KILL);
     until_dead(outer);
     assert_eq!(scratch.line("outer.told"), "told");
@@ -185,8 +189,9 @@ async fn a_program_that_wakes_sees_the_loss() {
         &scratch,
     );
     let (outer, inner) = (scratch.pid("outer"), scratch.pid("inner"));
-    send(watchman_of(running.pid()), Signal::KILL);
+    let watchman = watchman_of(running.pid());
     running.send(Signal::STOP);
+    send(watchman, Signal::KILL);
     until_lock(&database, "job", LockState::Free).await;
     assert!(lives(outer) && lives(inner));
     running.send(Signal::CONT);
@@ -197,6 +202,107 @@ async fn a_program_that_wakes_sees_the_loss() {
         ("told".into(), "told".into())
     );
     assert!(!lives(outer) && !lives(inner));
+    database.remove().await;
+}
+
+/// Many programs take a second SIGTERM as "at once".
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_is_asked_once() {
+    let database = TestDatabase::new().await;
+    let scratch = Scratch::new();
+    let script =
+        "trap 'echo told >>told' TERM; echo $$ >outer; while [ ! -e go ]; do sleep 0.05; done";
+    let running = start(
+        &database.url,
+        &["--ttl", "3s", "--grace", "2m"],
+        script,
+        &scratch,
+    );
+    scratch.pid("outer");
+    assert_eq!(run(&database, &["release", "--force", "job"]).code, 0);
+    assert_eq!(scratch.line("told"), "told");
+    // By now the watchman knows that the lease has ended.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(scratch.read("told").as_deref(), Some("told\n"));
+    std::fs::write(scratch.path().join("go"), "").unwrap();
+    let ran = running.ended();
+    assert_eq!(ran.code, 79, "{ran:?}");
+    database.remove().await;
+}
+
+/// The lease ends before the grace does: then it may be somebody else's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grace_of_months_does_not_outlast_the_lease() {
+    let database = TestDatabase::new().await;
+    let scratch = Scratch::new();
+    let running = start(
+        &database.url,
+        &["--ttl", "6s", "--grace", "60d"],
+        TWO_STUBBORN,
+        &scratch,
+    );
+    let (outer, inner) = (scratch.pid("outer"), scratch.pid("inner"));
+    watchman_of(running.pid());
+    running.send(Signal::KILL);
+    running.ended();
+    until_dead(outer);
+    until_dead(inner);
+    database.remove().await;
+}
+
+/// The watchman is killed, and then the program is stopped: there is another watchman.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_watchman_takes_over() {
+    let database = TestDatabase::new().await;
+    let scratch = Scratch::new();
+    let running = start(
+        &database.url,
+        &["--ttl", "6s", "--grace", "200ms"],
+        TWO_STUBBORN,
+        &scratch,
+    );
+    let (outer, inner) = (scratch.pid("outer"), scratch.pid("inner"));
+    let first = watchman_of(running.pid());
+    send(first, Signal::KILL);
+    until_true("another watchman", || watchman_of(running.pid()) != first);
+    running.send(Signal::STOP);
+    until_dead(outer);
+    until_dead(inner);
+    running.send(Signal::CONT);
+    assert_eq!(running.ended().code, 79);
+    database.remove().await;
+}
+
+/// What is sent to the program's group does not reach the watchman; and in the instant before that is so, COMMAND has not begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_is_stopped_at_once_is_watched() {
+    let database = TestDatabase::new().await;
+    for _ in 0..5 {
+        let scratch = Scratch::new();
+        let mut command = tag_lock(&database.url);
+        let command = command.args(["run", "job", "--ttl", "3s", "--grace", "0s", "--"]);
+        let command = command.args(["sh", "-c", "echo $$ >outer; exec sleep 1000"]);
+        let running = Running::start(command.current_dir(scratch.path()).process_group(0));
+        let pid = running.pid();
+        let children = || {
+            let all = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            let all = all.unwrap_or_default();
+            all.split_whitespace().count()
+        };
+        let began = Instant::now();
+        while children() < 2 {
+            assert!(began.elapsed() < PATIENCE, "never: two children");
+        }
+        let group = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process_group(group, Signal::TSTP).unwrap();
+        until_lock(&database, "job", LockState::Free).await;
+        until_true("the end of the command", || {
+            let outer = scratch.read("outer");
+            outer.is_none_or(|pid| pid.trim().parse().is_ok_and(|pid| !lives(pid)))
+        });
+        running.send(Signal::CONT);
+        assert_eq!(running.ended().code, 79);
+    }
     database.remove().await;
 }
 

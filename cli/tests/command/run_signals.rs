@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use tag_lock::LockState;
 
 use crate::processes::{Running, until_dead};
-use crate::rig::{PROGRAM, Scratch, run, tag_lock, unspoilt, until_lock};
+use crate::rig::{PROGRAM, Scratch, run, tag_lock, unspoilt, until_lock, until_true};
 use crate::support::TestDatabase;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,6 +56,28 @@ async fn a_signal_reaches_what_the_command_started() {
         run(&database, &["run", "job", "--no-wait", "--", "true"]).code,
         0
     );
+    database.remove().await;
+}
+
+/// It hears it only when it goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_reaches_a_command_that_is_stopped() {
+    let database = TestDatabase::new().await;
+    let scratch = Scratch::new();
+    let script = "trap 'exit 21' TERM; echo $$ >outer; kill -STOP $$; while :; do sleep 0.05; done";
+    let mut command = tag_lock(&database.url);
+    let running = Running::start(
+        command
+            .args(["run", "job", "--", "sh", "-c", script])
+            .current_dir(scratch.path()),
+    );
+    let outer = scratch.pid("outer");
+    until_true("the command is stopped", || {
+        let status = std::fs::read_to_string(format!("/proc/{outer}/status"));
+        status.is_ok_and(|status| status.contains("State:\tT"))
+    });
+    running.send(Signal::TERM);
+    assert_eq!(running.ended().code, 21);
     database.remove().await;
 }
 
@@ -121,7 +143,7 @@ async fn a_signal_ends_the_wait() {
         let mut command = tag_lock(&database.url);
         let running = Running::start(command.args(["run", "job", "--", "echo", "ran"]));
         // It has connected, or has not yet: it ends all the same. Its handlers have to be there.
-        crate::rig::until_true("the handlers", || {
+        until_true("the handlers", || {
             let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid()))
                 .unwrap_or_default();
             let caught = status

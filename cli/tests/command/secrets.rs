@@ -108,6 +108,38 @@ fn an_address_in_the_wrong_place_is_not_printed() {
         check(&ran, true);
         assert_eq!(ran.code, 2, "{ran:?}");
     }
+    // A shell, a configuration or a mistake may make of an address what is none.
+    for word in [
+        format!("mysql://u:a'{SECRET}@h/d"),
+        format!("mysql://u:a\"b {SECRET}@h/d"),
+        format!("mysql:u:{SECRET}@h/d"),
+        format!("//u:{SECRET}@h/d"),
+        format!("u:{SECRET}@h/d"),
+    ] {
+        for arguments in [
+            &[word.as_str()][..],
+            &["doctor", &word],
+            &["run", "job", "--ttl", &word, "--", "true"],
+            &["run", "job", &format!("--ttl={word}"), "--", "true"],
+        ] {
+            let ran = ran(tag_lock(&url).args(arguments));
+            check(&ran, true);
+            assert_eq!(ran.code, 2, "{ran:?}");
+        }
+    }
+    // It would be stored as a name, and shown to all.
+    for arguments in [
+        &["inspect", &url][..],
+        &["watch", &url],
+        &["release", "--force", &url],
+        &["run", &url, "--", "true"],
+        &["counter", "get", &url],
+        &["counter", "add", &url],
+    ] {
+        let ran = ran(tag_lock(&url).args(arguments));
+        check(&ran, true);
+        assert!(ran.code == 2 && ran.err.contains("--url"), "{ran:?}");
+    }
     for arguments in [
         &["--help"][..],
         &["run", "--help"],

@@ -42,7 +42,7 @@ async fn rows_that_nobody_uses_are_deleted() {
     sql(&mut connection, age).await;
     let young = run(&database, &["purge", "--older-than", "1s"]);
     assert!(
-        young.code == 1 && young.err.contains("older_than"),
+        young.code == 2 && young.err.contains("older_than"),
         "{young:?}"
     );
     assert_eq!(run(&database, &["purge"]).code, 2);

@@ -3,6 +3,7 @@
 use crate::rig::Scratch;
 use crate::support::TestDatabase;
 use crate::terminal::Terminal;
+use crate::tmux::Tmux;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_has_the_terminal_and_gives_it_back() {
@@ -35,6 +36,56 @@ async fn keys_that_stop_and_end_reach_the_command() {
     terminal.press("\u{3}");
     terminal.until_shown("code 9");
     assert_eq!(terminal.exit_code(), 0);
+    database.remove().await;
+}
+
+/// It reads a pipe, and asks the terminal for something: a password, say.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_in_a_pipeline_gets_the_terminal_when_it_asks() {
+    let database = TestDatabase::new().await;
+    let line = "echo data | \"$T\" run job --ttl 5s -- sh -c 'read x; echo \"piped $x\"; read x </dev/tty; echo \"got $x\"'; \
+        read y; echo \"then $y\"";
+    let mut terminal = Terminal::run(&database, line);
+    terminal.until_shown("piped data");
+    terminal.press("hello\n");
+    terminal.until_shown("got hello");
+    terminal.press("again\n");
+    terminal.until_shown("then again");
+    assert_eq!(terminal.exit_code(), 0);
+    database.remove().await;
+}
+
+/// A pager reads keys from the terminal while COMMAND runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pager_behind_the_command_keeps_the_terminal() {
+    let database = TestDatabase::new().await;
+    let scratch = Scratch::new();
+    let line = format!(
+        "cd '{}'; \"$T\" run job --ttl 5s -- sh -c 'echo begun >begun; while [ ! -e go ]; do sleep 0.05; done; echo all' \
+         | (while [ ! -e begun ]; do sleep 0.05; done; echo ready; read x </dev/tty; echo \"key $x\"; echo >go; cat)",
+        scratch.path().display()
+    );
+    let mut terminal = Terminal::run(&database, &line);
+    terminal.until_shown("ready");
+    terminal.press("page\n");
+    terminal.until_shown("key page");
+    terminal.until_shown("all");
+    assert_eq!(terminal.exit_code(), 0);
+    database.remove().await;
+}
+
+/// It was begun in the background, reads, and is stopped for that; then it is brought to the foreground.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_comes_to_the_foreground_has_the_terminal() {
+    let database = TestDatabase::new().await;
+    let tmux = Tmux::open(&database, 120, 24);
+    tmux.enter("\"$T\" run job --ttl 5s -- sh -c 'read x; echo \"got $x\"' &");
+    tmux.until_shown("bring this job to the foreground");
+    tmux.enter("fg");
+    tmux.enter("hello");
+    tmux.until_shown("got hello");
+    tmux.enter("echo \"code $?\"");
+    tmux.until_shown("code 0");
     database.remove().await;
 }
 

@@ -44,7 +44,7 @@ fn migrated(facts: &Facts) -> Finding {
             format!(
                 "run `tag-lock migrate` with an account that may: GRANT CREATE, SELECT, INSERT, UPDATE, DELETE ON \
                  {0}.t_tag_lock, the same on {0}.t_tag_lock_lane and {0}.t_tag_lock_migrations",
-                facts.database
+                quoted(&facts.database)
             ),
         ),
     }
@@ -117,6 +117,16 @@ fn untried(facts: &Facts, privileges: &[&str], check: &'static str) -> Option<Fi
     ))
 }
 
+/// A name as a statement has it.
+fn quoted(name: &str) -> String {
+    let is_letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+    let is_plain = |byte: u8| is_letter(byte) || byte.is_ascii_digit();
+    if name.bytes().next().is_some_and(is_letter) && name.bytes().all(is_plain) {
+        return name.to_owned();
+    }
+    format!("`{}`", name.replace('`', "``"))
+}
+
 /// Which of these privileges are missing, and the statements that give them.
 fn lacking(facts: &Facts, privileges: &[&str]) -> (String, String) {
     let (mut missing, mut grants) = (Vec::new(), Vec::new());
@@ -132,7 +142,7 @@ fn lacking(facts: &Facts, privileges: &[&str]) -> (String, String) {
             missing.push(format!("{of_table} on {table}"));
             grants.push(format!(
                 "GRANT {of_table} ON {}.{table} TO …",
-                facts.database
+                quoted(&facts.database)
             ));
         }
     }
@@ -246,6 +256,24 @@ mod tests {
         };
         expect(&facts, "may_purge", Note, "DELETE on t_tag_lock");
         expect(&facts, "privileges", Ok, "");
+    }
+
+    #[test]
+    fn what_is_advised_can_be_pasted() {
+        for (database, written) in [
+            ("shop", "ON shop.t_tag_lock TO"),
+            ("my-shop", "ON `my-shop`.t_tag_lock TO"),
+            ("a`b", "ON `a``b`.t_tag_lock TO"),
+        ] {
+            let facts = Facts {
+                database: database.to_owned(),
+                denied: vec![denied("t_tag_lock", "UPDATE")],
+                ..facts(&[])
+            };
+            let found = findings(&facts);
+            let advised = |finding: &Finding| finding.advice.contains(written);
+            assert!(found.iter().any(advised), "{found:?}");
+        }
     }
 
     #[test]
