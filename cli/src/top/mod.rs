@@ -10,7 +10,11 @@ mod view;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
+use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -44,6 +48,7 @@ pub(crate) async fn top(common: &Common, prefix: &str, every: Duration) -> Resul
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let mut stop = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
     let mut terminal = ratatui::try_init()?;
     let mut events = events();
     let mut view = View::default();
@@ -61,6 +66,9 @@ pub(crate) async fn top(common: &Common, prefix: &str, every: Duration) -> Resul
             _ = terminate.recv() => break Ok(DONE),
             _ = interrupt.recv() => break Ok(DONE),
             _ = hangup.recv() => break Ok(DONE),
+            _ = stop.recv() => if let Err(error) = stopped(&mut terminal) {
+                break gone_or(error);
+            },
             event = events.recv() => match event {
                 Some(Ok(event)) => if view.take(&event) {
                     break Ok(DONE);
@@ -92,6 +100,19 @@ async fn after<T>(pause: Duration, work: impl Future<Output = T>) -> T {
 
 fn seen(locks: &[tag_lock::LockInfo]) -> Vec<Seen> {
     locks.iter().map(Seen::from).collect()
+}
+
+/// Is stopped, and goes on; the terminal is the shell's meanwhile.
+fn stopped(terminal: &mut DefaultTerminal) -> std::io::Result<()> {
+    ratatui::try_restore()?;
+    terminal.show_cursor()?;
+    kill_process(getpid(), Signal::STOP)?;
+    enable_raw_mode()?;
+    execute!(std::io::stdout(), EnterAlternateScreen)?;
+    terminal.hide_cursor()?;
+    // Everything is drawn anew. (`clear` would wait for the terminal's answer, which the thread of the keys reads.)
+    let size = terminal.size()?;
+    terminal.resize(size.into())
 }
 
 /// The terminal failed. Where it is gone, nobody is left who could be told so: that may be seen before SIGHUP comes.

@@ -170,6 +170,32 @@ async fn the_terminal_is_as_it_was_when_the_live_screen_ends() {
     database.remove().await;
 }
 
+/// It is stopped, and goes on: the shell has its terminal meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_live_screen_goes_on_after_a_stop() {
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let held = client.lock("job").acquire().await.unwrap();
+    let tmux = Tmux::open(&database, 100, 24);
+    tmux.enter("sh -c 'echo $$ >pid; exec \"$T\" top --every 100ms'");
+    tmux.until_shown("1 taken");
+    let pid = Pid::from_raw(tmux.scratch.pid("pid")).unwrap();
+    kill_process(pid, Signal::TSTP).unwrap();
+    tmux.until("the shell", |_| tmux.modes() == (false, true));
+    tmux.enter("echo it is $((6 * 7))");
+    tmux.until_shown("it is 42");
+    tmux.enter("fg");
+    // Its heading, its rows, and its last line.
+    for text in ["1 taken", "job  ", "q leaves"] {
+        tmux.until_shown(text);
+    }
+    assert!(tmux.modes().0);
+    tmux.press(&["q"]);
+    tmux.until("the shell", |_| tmux.modes() == (false, true));
+    drop(held);
+    database.remove().await;
+}
+
 /// A window is closed, a line drops: there is nobody to whom it could say that it cannot put the terminal back.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_live_screen_ends_quietly_when_its_terminal_is_gone() {
