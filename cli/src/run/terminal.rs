@@ -60,7 +60,7 @@ impl Terminal {
                 );
                 group.signal(Signal::CONT);
             }
-        } else if matches!(stopped_by, Some(Signal::TTIN | Signal::TTOU)) {
+        } else if stopped_by.is_some_and(asks_for_terminal) {
             if self.is_ours() {
                 self.lent();
                 self.give_to(group.pid());
@@ -112,12 +112,20 @@ fn is_pipe(stream: &impl AsFd) -> bool {
     fstat(stream).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
 }
 
-/// The signal that has stopped the group's first process, if it is stopped.
-fn stopped_by(group: Group) -> Option<Signal> {
+/// Whether this signal stops who needs the terminal and does not have it.
+fn asks_for_terminal(signal: i32) -> bool {
+    [Signal::TTIN, Signal::TTOU]
+        .map(Signal::as_raw)
+        .contains(&signal)
+}
+
+/// The number of the signal that has stopped the group's first process, if it is stopped.
+fn stopped_by(group: Group) -> Option<i32> {
     // It is asked, and left as it is: it can be asked again.
     let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let status = waitid(WaitId::Pid(group.pid()), stopped).ok()??;
-    status.stopping_signal().and_then(Signal::from_named_raw)
+    waitid(WaitId::Pid(group.pid()), stopped)
+        .ok()??
+        .stopping_signal()
 }
 
 /// Whether its first process waits for a child that was stopped before it became another program: in vfork(2), by which shells start programs. It
