@@ -346,7 +346,8 @@ const LONGEST: Duration = Duration::from_secs(3_650 * 86_400);
 
 /// The name of what is locked or counted. An address in its place would be stored, and shown.
 fn name(text: &str) -> Result<String, String> {
-    if text.starts_with("mysql://") || text.starts_with("mariadb://") {
+    let begin = text.to_ascii_lowercase();
+    if begin.starts_with("mysql://") || begin.starts_with("mariadb://") {
         return Err(
             "it is the address of a server: give that in DATABASE_URL, or with --url".to_owned(),
         );

@@ -5,14 +5,15 @@ use std::ffi::OsString;
 /// The address in help texts and in errors: it has nobody's password.
 const SAMPLE: &str = "user:password@host";
 /// What an address begins with, also one that was mistyped.
-const HEADS: [&str; 6] = ["mysql://", "mariadb://", "mysql:", "mariadb:", "://", "//"];
+const HEADS: [&str; 5] = ["://", "mysql:", "mariadb:", "MYSQL:", "MARIADB:"];
+const BARE: &str = "//";
 
 /// The text without the passwords of the addresses in it: what stands between the user's name and the last `@` behind `://`; and without
 /// those of the addresses on the command line.
 pub(crate) fn redacted(text: &str) -> String {
     let mut text = text.to_owned();
     for word in words() {
-        if HEADS.iter().any(|head| word.contains(head)) {
+        if word.starts_with(BARE) || HEADS.iter().any(|head| word.contains(head)) {
             text = without_password_of(&word, &text);
         }
     }
@@ -39,7 +40,8 @@ fn words() -> impl Iterator<Item = String> {
 /// The text without the password of this word, if that is an address. It may have quotation marks and blanks in it.
 fn without_password_of(word: &str, text: &str) -> String {
     let head = HEADS.iter().find_map(|head| word.split_once(head));
-    let account = head.map_or(word, |(_, behind)| behind).rsplit_once('@');
+    let account = head.map_or(word, |(_, behind)| behind);
+    let account = account.trim_start_matches('/').rsplit_once('@');
     match account.and_then(|(account, _)| account.split_once(':')) {
         Some((_, password)) if !password.is_empty() => {
             text.replace(&format!(":{password}@"), ":***@")

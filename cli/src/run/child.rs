@@ -144,7 +144,7 @@ pub(super) fn become_command(mut arguments: impl Iterator<Item = OsString>) -> C
         return RUN_FAILED;
     }
     if has_terminal {
-        terminal::take();
+        terminal::take(parent);
     }
     let error = std::process::Command::new(&command).args(arguments).exec();
     failed(&command, &error, as_json)
@@ -152,7 +152,12 @@ pub(super) fn become_command(mut arguments: impl Iterator<Item = OsString>) -> C
 
 /// Waits until COMMAND may begin. Not, if the pipe ends. COMMAND does not have the pipe.
 fn may_begin(hears: RawFd) -> bool {
-    let pipe = File::open(format!("/dev/fd/{hears}"));
+    let own = if cfg!(any(target_os = "linux", target_os = "android")) {
+        "/proc/self/fd"
+    } else {
+        "/dev/fd"
+    };
+    let pipe = File::open(format!("{own}/{hears}"));
     let closed = nix::unistd::close(hears);
     pipe.is_ok_and(|mut pipe| closed.is_ok() && pipe.read_exact(&mut [0]).is_ok())
 }

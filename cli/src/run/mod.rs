@@ -138,7 +138,7 @@ async fn under(
         Err(failure) => {
             group.kill();
             child.end(Duration::ZERO).await;
-            terminal.take_back();
+            terminal.take_back(group);
             return Err(failure);
         }
     };
@@ -182,7 +182,8 @@ async fn under(
         None => {
             let text = format!("{} was lost: the command is ended", take::thing(run));
             tell(&text, common.json);
-            if !was_asked {
+            // Where this program was stopped, the watchman has asked, or is about to.
+            if !was_asked && !watchman.asks_by_itself() {
                 group.terminate();
                 watchman.asked();
             }
@@ -197,6 +198,6 @@ async fn under(
             End::Lost
         }
     };
-    terminal.take_back();
+    terminal.take_back(group);
     Ok(end)
 }

@@ -31,6 +31,8 @@ impl Passed {
 /// All of them.
 pub(super) struct Signals {
     passed_on: Vec<(Passed, tokio::signal::unix::Signal)>,
+    /// That a neighbour in a pipeline asked for the terminal, which COMMAND has: the neighbour waits, and this program does not.
+    _neighbours: tokio::signal::unix::Signal,
     /// That a child has ended. Where it was ignored when this program began, the kernel would forget how the child ended.
     _children: tokio::signal::unix::Signal,
 }
@@ -48,8 +50,10 @@ impl Signals {
             }
         }
         let children = signal(SignalKind::child())?;
+        let neighbours = signal(SignalKind::from_raw(Signal::TTIN.as_raw()))?;
         Ok(Self {
             passed_on,
+            _neighbours: neighbours,
             _children: children,
         })
     }

@@ -3,8 +3,8 @@
 //! COMMAND's process group is not that of this program: without this, a COMMAND that reads the terminal would be stopped by the kernel, and
 //! would hold the lock for ever.
 //!
-//! In a pipeline this program's group is also that of its neighbours: `| less` needs the terminal. There COMMAND gets it when it asks for
-//! it, which is when the kernel has stopped it for that.
+//! This program's group is also that of its neighbours in a pipeline (`| less` needs the terminal), or of a script that has started it beside
+//! others. There COMMAND gets it when it asks for it, which is when the kernel has stopped it for that.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -14,7 +14,9 @@ use std::path::Path;
 
 use nix::sys::signal::{SigSet, Signal as Held};
 use rustix::fs::{FileType, fstat};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpgid, getpgrp, kill_process_group, waitid,
+};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 use super::group::Group;
@@ -37,8 +39,8 @@ impl Terminal {
             is_lent: false,
             is_wanted: false,
         };
-        let in_pipeline = is_pipe(&std::io::stdin()) || is_pipe(&std::io::stdout());
-        if !in_pipeline && terminal.is_ours() {
+        let is_alone = std::io::stdin().is_terminal() && !is_pipe(&std::io::stdout());
+        if is_alone && terminal.is_ours() {
             terminal.lent();
         }
         terminal
@@ -58,6 +60,10 @@ impl Terminal {
                     "the command goes on: stopped, it would hold the lock",
                     as_json,
                 );
+                // Whoever stopped this program, too, and brought it back has given it the terminal.
+                if self.is_ours() {
+                    self.give_to(group.pid());
+                }
                 group.signal(Signal::CONT);
             }
         } else if stopped_by.is_some_and(asks_for_terminal) {
@@ -76,18 +82,27 @@ impl Terminal {
         }
     }
 
-    /// Takes the terminal back.
-    pub(super) fn take_back(self) {
-        if self.is_lent {
-            self.give_to(getpgrp());
-            let _ = touching().thread_unblock();
+    /// Takes the terminal back, if COMMAND's group still has it: where this job was sent to the background it is the shell's.
+    pub(super) fn take_back(self, group: Group) {
+        if !self.is_lent {
+            return;
         }
+        if self.is_of(group.pid()) {
+            self.give_to(getpgrp());
+            // A neighbour may have asked for it meanwhile, and was stopped.
+            let _ = kill_process_group(getpgrp(), Signal::CONT);
+        }
+        let _ = touching().thread_unblock();
     }
 
     /// Whether this program's group has it.
     fn is_ours(&self) -> bool {
-        let group = self.own.as_ref().and_then(|own| tcgetpgrp(own).ok());
-        group == Some(getpgrp())
+        self.is_of(getpgrp())
+    }
+
+    fn is_of(&self, group: Pid) -> bool {
+        let has_it = self.own.as_ref().and_then(|own| tcgetpgrp(own).ok());
+        has_it == Some(group)
     }
 
     /// From now on this program may write to it, and take it back, without having it.
@@ -158,9 +173,13 @@ fn state(directory: &Path) -> Option<char> {
     behind.trim_start().chars().next()
 }
 
-/// Takes the terminal for this process's group.
-pub(super) fn take() {
-    if let Some(terminal) = controlling() {
+/// Takes the terminal for this process's group, if that of its parent has it: a shell may have it by now.
+pub(super) fn take(parent: Pid) {
+    let has_it = |terminal: &File| {
+        let lender = getpgid(Some(parent)).ok();
+        lender.is_some() && tcgetpgrp(terminal).ok() == lender
+    };
+    if let Some(terminal) = controlling().filter(has_it) {
         without_stopping(|| {
             let _ = tcsetpgrp(&terminal, getpgrp());
         });

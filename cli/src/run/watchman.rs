@@ -5,13 +5,14 @@
 //! that program's group does not reach it.
 
 use std::ffi::OsString;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, ErrorKind, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal as Held};
+use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::child::this_program;
 use super::group::{Group, LOOK};
@@ -27,8 +28,14 @@ const ENDED: Code = 10;
 const DISMISSED: &str = "dismissed";
 /// What it is told when the group was asked to end: many programs take a second SIGTERM as "at once".
 const ASKED: &str = "asked";
-/// How long it leaves it to the program that holds the lock to ask the group, which sees the end of the lease at the same time.
+/// How long it leaves it to the program that holds the lock to ask the group, which sees the end of the lease at the same time; at most.
 const HEAD_START: Duration = Duration::from_millis(200);
+
+/// That is a part of the grace.
+fn head_start(grace: Duration) -> Duration {
+    HEAD_START.min(grace)
+}
+
 /// How often it looks at the clock, at least: timers stand still while the machine sleeps.
 const RECHECK: Duration = Duration::from_secs(1);
 /// How long it may take to leave.
@@ -47,11 +54,15 @@ pub(super) enum Watched {
 pub(super) struct Watchman {
     process: tokio::process::Child,
     pipe: Option<ChildStdin>,
+    /// Until when the lease can be trusted, as it was told last.
+    until: Duration,
+    head_start: Duration,
 }
 
 impl Watchman {
     pub(super) fn start(group: Group, grace: Duration) -> Result<Self, Failure> {
         let (reader, writer) = std::io::pipe()?;
+        fcntl_setfl(&writer, OFlags::NONBLOCK).map_err(std::io::Error::from)?;
         let mut command = Command::new(this_program()?);
         command.arg0("tag-lock").process_group(0);
         command
@@ -69,12 +80,24 @@ impl Watchman {
         let process = tokio::process::Command::from(command).spawn()?;
         drop(held_off);
         let pipe = Some(ChildStdin::from(std::os::fd::OwnedFd::from(writer)));
-        Ok(Self { process, pipe })
+        Ok(Self {
+            process,
+            pipe,
+            until: Duration::MAX,
+            head_start: head_start(grace),
+        })
     }
 
-    /// Tells it for how long the lease can be trusted. A short line into a pipe that is read: it does not block.
+    /// Tells it for how long the lease can be trusted.
     pub(super) fn tell(&mut self, remaining: Duration) {
-        self.write(&(clock::now() + remaining).as_micros().to_string());
+        self.until = clock::now() + remaining;
+        self.write(&self.until.as_micros().to_string());
+    }
+
+    /// Whether it lives, and asks the group to end, or has: it would not hear in time that somebody else does.
+    pub(super) fn asks_by_itself(&mut self) -> bool {
+        let is_late = self.until.saturating_add(self.head_start / 2) <= clock::now();
+        is_late && matches!(self.process.try_wait(), Ok(None))
     }
 
     /// Tells it that the group was asked to end, and that its grace has begun.
@@ -86,9 +109,12 @@ impl Watchman {
     pub(super) async fn dismiss(&mut self) -> Watched {
         self.write(DISMISSED);
         self.pipe = None;
-        tokio::time::timeout(LEAVING, self.ended())
-            .await
-            .unwrap_or(Watched::Gone)
+        let left = tokio::time::timeout(LEAVING, self.ended()).await;
+        left.unwrap_or_else(|_| {
+            // It is stopped, say. The group's number may be another one's when it goes on.
+            let _ = self.process.start_kill();
+            Watched::Gone
+        })
     }
 
     /// Waits until it is gone. It can be dropped and called again.
@@ -100,9 +126,13 @@ impl Watchman {
     }
 
     fn write(&mut self, line: &str) {
-        // That it is gone is seen elsewhere.
-        if let Some(pipe) = &mut self.pipe {
-            let _ = writeln!(pipe, "{line}");
+        // That it is gone is seen elsewhere. A short line is written whole or not at all.
+        if let Some(pipe) = &mut self.pipe
+            && let Err(error) = pipe.write_all(format!("{line}\n").as_bytes())
+            && error.kind() == ErrorKind::WouldBlock
+        {
+            // It does not read: somebody has stopped it. Another one takes over.
+            let _ = self.process.start_kill();
         }
     }
 }
@@ -155,7 +185,7 @@ fn keep_watch(group: Group, grace: Duration, words: &Receiver<Word>) -> Code {
     // When the grace ends, if the group was asked.
     let mut asked: Option<Duration> = None;
     loop {
-        let end = asked.or(until.map(|until| until.saturating_add(HEAD_START)));
+        let end = asked.or(until.map(|until| until.saturating_add(head_start(grace))));
         let left = end.map_or(RECHECK, |end| end.saturating_sub(clock::now()));
         match words.recv_timeout(left.min(RECHECK)) {
             Ok(Word::Until(later)) => until = Some(later),

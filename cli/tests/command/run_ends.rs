@@ -230,6 +230,27 @@ async fn the_command_is_asked_once() {
     database.remove().await;
 }
 
+/// The program was stopped, so that the watchman asked; then it goes on, and the grace is not over.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_is_asked_once_by_a_program_that_was_stopped() {
+    let database = TestDatabase::new().await;
+    let scratch = Scratch::new();
+    let script =
+        "trap 'echo told >>told' TERM; echo $$ >outer; while [ ! -e go ]; do sleep 0.05; done";
+    let options = ["--ttl", "3s", "--grace", "2m"];
+    let running = start(&database.url, &options, script, &scratch);
+    scratch.pid("outer");
+    running.send(Signal::STOP);
+    assert_eq!(scratch.line("told"), "told");
+    running.send(Signal::CONT);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(scratch.read("told").as_deref(), Some("told\n"));
+    std::fs::write(scratch.path().join("go"), "").unwrap();
+    let ran = running.ended();
+    assert_eq!(ran.code, 79, "{ran:?}");
+    database.remove().await;
+}
+
 /// The lease ends before the grace does: then it may be somebody else's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grace_of_months_does_not_outlast_the_lease() {

@@ -1,6 +1,10 @@
 //! On a terminal: COMMAND has it while it runs.
 
-use crate::rig::Scratch;
+use rustix::process::Signal;
+use tag_lock::LockState;
+
+use crate::processes::send;
+use crate::rig::{Scratch, until_lock};
 use crate::support::TestDatabase;
 use crate::terminal::Terminal;
 use crate::tmux::Tmux;
@@ -74,6 +78,58 @@ async fn a_pager_behind_the_command_keeps_the_terminal() {
     database.remove().await;
 }
 
+/// A script starts it beside others, and reads the terminal itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_that_starts_it_beside_others_keeps_the_terminal() {
+    let database = TestDatabase::new().await;
+    let scratch = Scratch::new();
+    let line = format!(
+        "cd '{}'; \"$T\" run job --ttl 5s -- sh -c 'echo begun >begun; while [ ! -e go ]; do sleep 0.05; done' & \
+         while [ ! -e begun ]; do sleep 0.05; done; echo ready; read x; echo \"key $x\"; echo >go; wait; echo all",
+        scratch.path().display()
+    );
+    let mut terminal = Terminal::run(&database, &line);
+    terminal.until_shown("ready");
+    terminal.press("page\n");
+    terminal.until_shown("key page");
+    terminal.until_shown("all");
+    assert_eq!(terminal.exit_code(), 0);
+    database.remove().await;
+}
+
+/// Somebody stopped `run`, and the shell brings it back: COMMAND has the terminal again; or it goes on in the background, and the shell keeps
+/// it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_stopped_goes_on_with_the_terminal_or_without() {
+    let database = TestDatabase::new().await;
+    for (brings_back, command) in [
+        (
+            "fg",
+            "while [ ! -e go ]; do sleep 0.05; done; read x; echo \"got $x\"",
+        ),
+        ("bg", "while [ ! -e go ]; do sleep 0.05; done"),
+    ] {
+        let tmux = Tmux::open(&database, 120, 24);
+        let scratch = &tmux.scratch;
+        tmux.enter(&format!(
+            "\"$T\" run job --ttl 90s -- sh -c 'echo $PPID >pid; {command}'"
+        ));
+        send(scratch.pid("pid"), Signal::STOP);
+        tmux.until_shown("Stopped");
+        tmux.enter(brings_back);
+        std::fs::write(scratch.path().join("go"), "").unwrap();
+        if brings_back == "fg" {
+            tmux.enter("hello");
+            tmux.until_shown("got hello");
+        } else {
+            until_lock(&database, "job", LockState::Free).await;
+        }
+        tmux.enter("echo the shell is $((6 * 7))");
+        tmux.until_shown("the shell is 42");
+    }
+    database.remove().await;
+}
+
 /// It was begun in the background, reads, and is stopped for that; then it is brought to the foreground.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_comes_to_the_foreground_has_the_terminal() {
@@ -86,6 +142,27 @@ async fn a_command_that_comes_to_the_foreground_has_the_terminal() {
     tmux.until_shown("got hello");
     tmux.enter("echo \"code $?\"");
     tmux.until_shown("code 0");
+    database.remove().await;
+}
+
+/// COMMAND has had the terminal; then a neighbour asks for it, and has to wait: `run` is not stopped with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_neighbour_that_asks_later_costs_no_lock() {
+    let database = TestDatabase::new().await;
+    let tmux = Tmux::open(&database, 120, 24);
+    tmux.enter(
+        "\"$T\" run job --ttl 3s -- sh -c 'read x </dev/tty; echo \"got $x\" >&2; sleep 8' | \
+         sh -c 'sleep 3; read y </dev/tty; echo \"neighbour $y\"'",
+    );
+    tmux.enter("first");
+    tmux.until_shown("got first");
+    tmux.enter("second");
+    tmux.until_shown("neighbour second");
+    let shown = tmux.lines().join("\n");
+    assert!(
+        !shown.contains("was lost") && !shown.contains("Stopped"),
+        "{shown}"
+    );
     database.remove().await;
 }
 
