@@ -65,6 +65,9 @@ impl Semaphore {
     /// # }
     /// ```
     ///
+    /// Several permits are two requests, one after the other: for the right to take several, and for the permits. While the server does not
+    /// answer, each may take as long as [a request may](crate::LockClientBuilder::request_timeout).
+    ///
     /// # Errors
     ///
     /// As [`acquire_many`](Self::acquire_many), but never [`Error::Timeout`].

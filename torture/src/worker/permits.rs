@@ -6,6 +6,7 @@ use std::time::Duration;
 use rand::RngExt;
 use tag_lock::{Error, Permit, Permits};
 
+use super::CALL;
 use super::holds::PATIENCE;
 use super::task::{Place, Task, outcome_of};
 use super::together::Held;
@@ -91,7 +92,13 @@ impl Task {
                 Err(_) => Err(Outcome::Unknown),
             },
         };
-        self.waited(&name, invoked, (75..90).contains(&way), wait);
+        let tried = (75..90).contains(&way);
+        if tried && count > 1 {
+            // Two requests: for the right to take several, and for the permits.
+            self.was_to_end_within(&name, invoked, CALL * 2);
+        } else {
+            self.waited(&name, invoked, tried, wait);
+        }
         let ttl = nanos(ttl);
         match answer {
             Ok(guard) => {
