@@ -214,7 +214,7 @@ async fn the_command_is_asked_once() {
         "trap 'echo told >>told' TERM; echo $$ >outer; while [ ! -e go ]; do sleep 0.05; done";
     let running = start(
         &database.url,
-        &["--ttl", "3s", "--grace", "2m"],
+        &["--ttl", "6s", "--grace", "2m"],
         script,
         &scratch,
     );
@@ -222,7 +222,7 @@ async fn the_command_is_asked_once() {
     assert_eq!(run(&database, &["release", "--force", "job"]).code, 0);
     assert_eq!(scratch.line("told"), "told");
     // By now the watchman knows that the lease has ended.
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
     assert_eq!(scratch.read("told").as_deref(), Some("told\n"));
     std::fs::write(scratch.path().join("go"), "").unwrap();
     let ran = running.ended();

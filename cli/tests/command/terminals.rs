@@ -47,7 +47,7 @@ async fn keys_that_stop_and_end_reach_the_command() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_in_a_pipeline_gets_the_terminal_when_it_asks() {
     let database = TestDatabase::new().await;
-    let line = "echo data | \"$T\" run job --ttl 5s -- sh -c 'read x; echo \"piped $x\"; read x </dev/tty; echo \"got $x\"'; \
+    let line = "echo data | \"$T\" run job -- sh -c 'read x; echo \"piped $x\"; read x </dev/tty; echo \"got $x\"'; \
         read y; echo \"then $y\"";
     let mut terminal = Terminal::run(&database, line);
     terminal.until_shown("piped data");
@@ -65,7 +65,7 @@ async fn a_pager_behind_the_command_keeps_the_terminal() {
     let database = TestDatabase::new().await;
     let scratch = Scratch::new();
     let line = format!(
-        "cd '{}'; \"$T\" run job --ttl 5s -- sh -c 'echo begun >begun; while [ ! -e go ]; do sleep 0.05; done; echo all' \
+        "cd '{}'; \"$T\" run job -- sh -c 'echo begun >begun; while [ ! -e go ]; do sleep 0.05; done; echo all' \
          | (while [ ! -e begun ]; do sleep 0.05; done; echo ready; read x </dev/tty; echo \"key $x\"; echo >go; cat)",
         scratch.path().display()
     );
@@ -84,7 +84,7 @@ async fn a_script_that_starts_it_beside_others_keeps_the_terminal() {
     let database = TestDatabase::new().await;
     let scratch = Scratch::new();
     let line = format!(
-        "cd '{}'; \"$T\" run job --ttl 5s -- sh -c 'echo begun >begun; while [ ! -e go ]; do sleep 0.05; done' & \
+        "cd '{}'; \"$T\" run job -- sh -c 'echo begun >begun; while [ ! -e go ]; do sleep 0.05; done' & \
          while [ ! -e begun ]; do sleep 0.05; done; echo ready; read x; echo \"key $x\"; echo >go; wait; echo all",
         scratch.path().display()
     );
@@ -135,7 +135,7 @@ async fn a_run_that_was_stopped_goes_on_with_the_terminal_or_without() {
 async fn a_command_that_comes_to_the_foreground_has_the_terminal() {
     let database = TestDatabase::new().await;
     let tmux = Tmux::open(&database, 120, 24);
-    tmux.enter("\"$T\" run job --ttl 5s -- sh -c 'read x; echo \"got $x\"' &");
+    tmux.enter("\"$T\" run job -- sh -c 'read x; echo \"got $x\"' &");
     tmux.until_shown("bring this job to the foreground");
     tmux.enter("fg");
     tmux.enter("hello");
@@ -151,8 +151,8 @@ async fn a_neighbour_that_asks_later_costs_no_lock() {
     let database = TestDatabase::new().await;
     let tmux = Tmux::open(&database, 120, 24);
     tmux.enter(
-        "\"$T\" run job --ttl 3s -- sh -c 'read x </dev/tty; echo \"got $x\" >&2; sleep 8' | \
-         sh -c 'sleep 3; read y </dev/tty; echo \"neighbour $y\"'",
+        "\"$T\" run job -- sh -c 'read x </dev/tty; echo \"got $x\" >&2; echo >had; sleep 5' | \
+         sh -c 'while [ ! -e had ]; do sleep 0.05; done; read y </dev/tty; echo \"neighbour $y\"'",
     );
     tmux.enter("first");
     tmux.until_shown("got first");
