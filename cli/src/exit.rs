@@ -69,6 +69,7 @@ pub(crate) fn tell(text: &str, as_json: bool) {
     }
 }
 
+/// Prints what was generated as it is.
 pub(crate) fn raw_to_stdout(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(bytes)?;

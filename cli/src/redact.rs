@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 
 /// The address in help texts and in errors: it has nobody's password.
-const SAMPLE: &str = "user:password@host";
+const SAMPLE: &str = "user:password@host:port/database";
 /// What an address begins with, also one that was mistyped.
 const HEADS: [&str; 5] = ["://", "mysql:", "mariadb:", "MYSQL:", "MARIADB:"];
+/// And what is left of that where its scheme was forgotten.
 const BARE: &str = "//";
 
 /// The text without the passwords of the addresses in it: what stands between the user's name and the last `@` behind `://`; and without

@@ -49,8 +49,8 @@ impl Child {
             }
         }
         let (hears, begins) = std::io::pipe()?;
-        // The other end is closed in what is started.
         let held_off = stops::hold_off();
+        // What is started has this end alone.
         fcntl_setfd(&hears, FdFlags::empty()).map_err(std::io::Error::from)?;
         let process = program
             .arg0("tag-lock")

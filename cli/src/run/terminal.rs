@@ -51,26 +51,12 @@ impl Terminal {
     }
 
     /// Continues a COMMAND that was stopped and would hold the lock: one that Ctrl-Z stopped (whoever pressed it would not get the
-    /// terminal back), and one that needs the terminal, which it gets if it is this program's.
+    /// terminal back), and one that needs the terminal, as soon as it is this program's to give.
     pub(super) fn wake(&mut self, group: Group, as_json: bool) {
         let stopped_by = stopped_by(group);
-        if self.is_lent {
-            if stopped_by.is_some() || starts_what_is_stopped(group) {
-                tell(
-                    "the command goes on: stopped, it would hold the lock",
-                    as_json,
-                );
-                // Whoever stopped this program, too, and brought it back has given it the terminal.
-                if self.is_ours() {
-                    self.give_to(group.pid());
-                }
-                group.signal(Signal::CONT);
-            }
-        } else if stopped_by.is_some_and(asks_for_terminal) {
-            if self.is_ours() {
-                self.lent();
-                self.give_to(group.pid());
-                group.signal(Signal::CONT);
+        if stopped_by.is_some_and(asks_for_terminal) {
+            if self.is_ours() || self.is_of(group.pid()) {
+                self.continues(group);
             } else if self.own.is_some() && !std::mem::replace(&mut self.is_wanted, true) {
                 without_stopping(|| {
                     tell(
@@ -79,7 +65,22 @@ impl Terminal {
                     );
                 });
             }
+        } else if self.is_lent && (stopped_by.is_some() || starts_what_is_stopped(group)) {
+            tell(
+                "the command goes on: stopped, it would hold the lock",
+                as_json,
+            );
+            self.continues(group);
         }
+    }
+
+    /// Continues COMMAND, with the terminal if this program has it.
+    fn continues(&mut self, group: Group) {
+        if self.is_ours() {
+            self.lent();
+            self.give_to(group.pid());
+        }
+        group.signal(Signal::CONT);
     }
 
     /// Takes the terminal back, if COMMAND's group still has it: where this job was sent to the background it is the shell's.

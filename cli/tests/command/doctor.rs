@@ -128,32 +128,20 @@ async fn an_account_without_privileges_is_a_problem() {
     database.remove().await;
 }
 
+/// Also one that has no connection for each of those who ask.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_with_few_connections_is_told() {
     let database = TestDatabase::new().await;
-    let account = Account::limited(4).await;
-    account.grant("ALL", &database).await;
-    let url = database.url.replace("mysql://", "");
-    let (_, host) = url.rsplit_once('@').unwrap();
-    let url = format!("mysql://{}:{}@{host}", account.name, account.password);
-    let report = ran(tag_lock(&url).args(["doctor", "--json"])).json();
-    assert_eq!(level(&report, "connections"), Some("note"), "{report:#}");
-    account.remove().await;
-    database.remove().await;
-}
-
-/// It has no connection for each of those who ask.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_account_with_one_connection_is_told() {
-    let database = TestDatabase::new().await;
-    let account = Account::limited(1).await;
-    account.grant("ALL", &database).await;
-    let url = database.url.replace("mysql://", "");
-    let (_, host) = url.rsplit_once('@').unwrap();
-    let url = format!("mysql://{}:{}@{host}", account.name, account.password);
-    let report = ran(tag_lock(&url).args(["doctor", "--json"])).json();
-    assert_eq!(level(&report, "connections"), Some("note"), "{report:#}");
-    account.remove().await;
+    for connections in [4, 1] {
+        let account = Account::limited(connections).await;
+        account.grant("ALL", &database).await;
+        let url = database.url.replace("mysql://", "");
+        let (_, host) = url.rsplit_once('@').unwrap();
+        let url = format!("mysql://{}:{}@{host}", account.name, account.password);
+        let report = ran(tag_lock(&url).args(["doctor", "--json"])).json();
+        assert_eq!(level(&report, "connections"), Some("note"), "{report:#}");
+        account.remove().await;
+    }
     database.remove().await;
 }
 

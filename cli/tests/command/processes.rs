@@ -21,6 +21,13 @@ pub(crate) fn until_dead(pid: i32) {
     until_true(&format!("the end of {pid}"), || !lives(pid));
 }
 
+pub(crate) fn until_stopped(pid: i32) {
+    until_true(&format!("{pid} is stopped"), || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+        status.is_ok_and(|status| status.contains("State:\tT"))
+    });
+}
+
 pub(crate) fn send(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).expect("a process id"), signal).expect("signals");
 }

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use tag_lock::LockState;
 
-use crate::processes::{Running, until_dead};
+use crate::processes::{Running, until_dead, until_stopped};
 use crate::rig::{PROGRAM, Scratch, run, tag_lock, unspoilt, until_lock, until_true};
 use crate::support::TestDatabase;
 
@@ -72,10 +72,7 @@ async fn a_signal_reaches_a_command_that_is_stopped() {
             .current_dir(scratch.path()),
     );
     let outer = scratch.pid("outer");
-    until_true("the command is stopped", || {
-        let status = std::fs::read_to_string(format!("/proc/{outer}/status"));
-        status.is_ok_and(|status| status.contains("State:\tT"))
-    });
+    until_stopped(outer);
     running.send(Signal::TERM);
     assert_eq!(running.ended().code, 21);
     database.remove().await;

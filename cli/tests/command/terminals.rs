@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use tag_lock::LockState;
 
-use crate::processes::send;
+use crate::processes::{send, until_stopped};
 use crate::rig::{Scratch, until_lock};
 use crate::support::TestDatabase;
 use crate::terminal::Terminal;
@@ -130,6 +130,27 @@ async fn a_run_that_was_stopped_goes_on_with_the_terminal_or_without() {
     database.remove().await;
 }
 
+/// It had the terminal, and was sent to the background: it waits for it, as any program would, and is told of once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_was_sent_to_the_background_waits_for_the_terminal() {
+    let database = TestDatabase::new().await;
+    let tmux = Tmux::open(&database, 120, 24);
+    tmux.enter(
+        "\"$T\" run job -- sh -c 'echo $PPID >pid; while [ ! -e go ]; do sleep 0.05; done; read x; echo \"got $x\"'",
+    );
+    send(tmux.scratch.pid("pid"), Signal::STOP);
+    tmux.until_shown("Stopped");
+    tmux.enter("bg");
+    std::fs::write(tmux.scratch.path().join("go"), "").unwrap();
+    tmux.until_shown("bring this job to the foreground");
+    tmux.enter("fg");
+    tmux.enter("hello");
+    tmux.until_shown("got hello");
+    let shown = tmux.lines().join("\n");
+    assert!(!shown.contains("goes on"), "{shown}");
+    database.remove().await;
+}
+
 /// It was begun in the background, reads, and is stopped for that; then it is brought to the foreground.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_comes_to_the_foreground_has_the_terminal() {
@@ -151,11 +172,13 @@ async fn a_neighbour_that_asks_later_costs_no_lock() {
     let database = TestDatabase::new().await;
     let tmux = Tmux::open(&database, 120, 24);
     tmux.enter(
-        "\"$T\" run job -- sh -c 'read x </dev/tty; echo \"got $x\" >&2; echo >had; sleep 5' | \
-         sh -c 'while [ ! -e had ]; do sleep 0.05; done; read y </dev/tty; echo \"neighbour $y\"'",
+        "\"$T\" run job -- sh -c 'read x </dev/tty; echo \"got $x\" >&2; echo >had; while [ ! -e go ]; do sleep 0.05; done' | \
+         sh -c 'echo $$ >pid; while [ ! -e had ]; do sleep 0.05; done; read y </dev/tty; echo \"neighbour $y\"'",
     );
     tmux.enter("first");
     tmux.until_shown("got first");
+    until_stopped(tmux.scratch.pid("pid"));
+    std::fs::write(tmux.scratch.path().join("go"), "").unwrap();
     tmux.enter("second");
     tmux.until_shown("neighbour second");
     let shown = tmux.lines().join("\n");
