@@ -3,48 +3,29 @@
 //!
 //! ```sh
 //! for server in mariadb-11.8 mysql; do
-//!     TAG_LOCK_GOLDEN=write TAG_LOCK_SERVER=$server scripts/with-mysql cargo test -p tag-lock-cli --test screens
+//!     TAG_LOCK_GOLDEN=write TAG_LOCK_SERVER=$server scripts/with-mysql cargo test --test cli screens
 //! done
 //! ```
 //!
-//! Nothing else runs beside these tests: some screens are of a server whose settings are wrong.
-
-#![cfg(target_os = "linux")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
+//! Some screens are of a server whose settings are wrong, so no other test has a database meanwhile.
 
 mod changing;
 mod document;
-#[path = "../command/globals.rs"]
-mod globals;
 mod picture;
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "../command/rig.rs"]
-mod rig;
 mod session;
-#[path = "../../../tests/support/mod.rs"]
-mod support;
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "../command/terminal.rs"]
-mod terminal;
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "../command/unfit.rs"]
-mod unfit;
 
 use std::path::{Path, PathBuf};
 
-use crate::changing::same;
-use crate::document::{Block, Document};
-use crate::session::Session;
-use crate::support::{TestDatabase, is_mariadb, number};
+use self::changing::same;
+use self::document::{Block, Document};
+use self::session::Session;
+use crate::rig::until;
+use crate::server::{Alone, TestDatabase};
+use crate::support::{connect, is_mariadb, number, server_url};
 use crate::terminal::Terminal;
 use crate::unfit::Unfit;
 
-const WRITE: &str =
-    "TAG_LOCK_GOLDEN=write scripts/with-mysql cargo test -p tag-lock-cli --test screens";
+const WRITE: &str = "TAG_LOCK_GOLDEN=write scripts/with-mysql cargo test --test cli screens";
 
 /// The size of the terminal of the picture, in columns and lines.
 const COLUMNS: u16 = 120;
@@ -71,16 +52,16 @@ fn is_to_write() -> bool {
 /// Whether a screen is of the server that is there: of `mysql` or `mariadb`, or of one of its versions, `mariadb-11.8.9`.
 async fn is_of_this_server(of: &str) -> bool {
     let (kind, version) = of.split_once('-').unwrap_or((of, ""));
-    let mut connection = support::connect(&support::server_url()).await;
+    let mut connection = connect(&server_url()).await;
     let sql = format!("SELECT VERSION() LIKE '{version}%'");
     (kind == "mariadb") == is_mariadb() && number(&mut connection, &sql).await == 1
 }
 
 /// Runs the lines of a block, and gives the screen.
-async fn screen(block: &Block) -> String {
-    let database = TestDatabase::new().await;
+async fn screen(block: &Block, alone: &Alone) -> String {
+    let database = alone.database().await;
     let unfit = if block.is_unfit {
-        Some(Unfit::make().await)
+        Some(Unfit::make(alone).await)
     } else {
         None
     };
@@ -97,6 +78,7 @@ async fn screen(block: &Block) -> String {
 /// One test: no screen is to show what another one has changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_screens_are_what_the_command_prints() {
+    let alone = Alone::on_the_server().await;
     let mut wrong = Vec::new();
     for page in ["cli.md"] {
         let mut document = Document::read(&docs().join(page));
@@ -109,7 +91,7 @@ async fn the_screens_are_what_the_command_prints() {
                 println!("not run, it is of {of}: {:?}", block.lines().next());
                 continue;
             }
-            let screen = screen(&block).await;
+            let screen = screen(&block, &alone).await;
             if same(&screen, &block.text) {
                 continue;
             }
@@ -120,7 +102,7 @@ async fn the_screens_are_what_the_command_prints() {
             document.write();
         }
     }
-    let picture = picture_of_top().await;
+    let picture = picture_of_top(alone.database().await).await;
     let path = docs().join("top.svg");
     let shown = std::fs::read_to_string(&path).unwrap_or_default();
     if !same(&picture, &shown) {
@@ -141,8 +123,7 @@ async fn the_screens_are_what_the_command_prints() {
 }
 
 /// What a terminal shows while `top` runs.
-async fn picture_of_top() -> String {
-    let database = TestDatabase::new().await;
+async fn picture_of_top(database: TestDatabase) -> String {
     let mut session = Session::begin(&database).await;
     let (last, before) = SCENE.split_last().unwrap();
     for line in before {
@@ -154,7 +135,7 @@ async fn picture_of_top() -> String {
     session.enter(last).await;
     // It is drawn when it has two times shown the same, all of it.
     let mut last = None;
-    let shown = rig::until("the screen", || {
+    let shown = until("the screen", || {
         let shown = picture::Screen::of(&terminal.printed(), LINES, COLUMNS);
         let text = changing::steady(&shown.text());
         let is_whole = ["search-index", "5 taken, 1 wanted", "q leaves"]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tag_lock::LockState;
 
-use crate::support::TestDatabase;
+use crate::server::TestDatabase;
 
 /// No test is to fail because the machine is slow: what it waits for comes sooner, or never.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

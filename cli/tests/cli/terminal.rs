@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::rig::{PATIENCE, PROGRAM, tag_lock, unspoilt, until};
-use crate::support::TestDatabase;
+use crate::server::TestDatabase;
 
 /// A program on a terminal of its own, and what it has printed there so far.
 pub(crate) struct Terminal {

@@ -8,7 +8,8 @@ use serde_json::Value;
 use tag_lock::LockClient;
 
 use crate::rig::{PROGRAM, Scratch, run, tag_lock, unspoilt, until_true};
-use crate::support::{TestDatabase, connected, patient};
+use crate::server::TestDatabase;
+use crate::support::{connected, patient};
 
 async fn holder(database: &TestDatabase) -> LockClient {
     connected(patient(&database.url).holder("billing-3")).await

@@ -5,7 +5,7 @@ use tag_lock::LockState;
 
 use crate::processes::{Running, until_dead, until_stopped};
 use crate::rig::{PROGRAM, Scratch, run, tag_lock, unspoilt, until_lock, until_true};
-use crate::support::TestDatabase;
+use crate::server::TestDatabase;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_are_passed_on() {

@@ -1,4 +1,4 @@
-//! The command `tag-lock`, run as a user runs it. It needs a server: `scripts/with-mysql cargo test -p tag-lock-cli`.
+//! The command `tag-lock`, run as a user runs it. It needs a server: `scripts/with-mysql cargo test --test cli`.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,6 +8,9 @@
 
 #[path = "../../../tests/support/account.rs"]
 mod account;
+#[allow(dead_code, reason = "the library's tests use the rest")]
+#[path = "../../../tests/clusters/nodes.rs"]
+mod nodes;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 #[cfg(target_os = "linux")]
@@ -19,8 +22,10 @@ mod support;
 #[path = "../../../tests/support/wall_clock.rs"]
 mod wall_clock;
 
+mod clusters;
 mod counters;
 mod doctor;
+mod globals;
 mod help;
 mod kinds;
 mod locks;
@@ -32,7 +37,10 @@ mod run_ends;
 mod run_kinds;
 mod run_once;
 mod run_signals;
+#[cfg(target_os = "linux")]
+mod screens;
 mod secrets;
+mod server;
 mod tables;
 #[cfg(target_os = "linux")]
 mod terminal;
@@ -42,3 +50,5 @@ mod terminals;
 mod tmux;
 #[cfg(target_os = "linux")]
 mod top;
+mod unfit;
+mod unfit_server;

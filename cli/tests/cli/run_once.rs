@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use crate::processes::{Running, lives, until_dead};
 use crate::rig::{Scratch, run, tag_lock};
 use crate::run_kinds::{TOLD, begin, begin_at, go, holder, must_be};
-use crate::support::TestDatabase;
+use crate::server::TestDatabase;
 use crate::support::proxy::Proxy;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use tag_lock::LockState;
 
 use crate::processes::{Running, lives, send, until_dead, watchman_of};
 use crate::rig::{PATIENCE, Scratch, run, tag_lock, until_lock, until_true};
-use crate::support::TestDatabase;
+use crate::server::TestDatabase;
 use crate::support::proxy::Proxy;
 
 /// COMMAND with a child of its own. Each writes its process id, and into another file that SIGTERM came.

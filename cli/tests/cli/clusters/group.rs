@@ -2,10 +2,10 @@
 
 use sqlx::mysql::MySqlConnectOptions;
 
+use super::{Tables, doctor, expect, of_the_cluster, until_at_work};
 use crate::globals::Globals;
 use crate::nodes::Kind;
 use crate::report::{level, problems};
-use crate::{Tables, doctor, expect, of_the_cluster, until_at_work};
 
 const GROUPS: [Kind; 2] = [Kind::SinglePrimary, Kind::MultiPrimary];
 const CONSISTENCY: &str = "group_replication_consistency";

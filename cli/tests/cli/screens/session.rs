@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use sqlx::mysql::MySqlConnection;
 
 use crate::rig::{PROGRAM, Scratch, tag_lock, unspoilt, until};
-use crate::support::{TestDatabase, number};
+use crate::server::TestDatabase;
+use crate::support::number;
 
 /// What all lines print goes into this file, as it would on a screen.
 const SCREEN: &str = "screen";

@@ -4,7 +4,7 @@ use tag_lock::{Error, RunOnce};
 
 use crate::rig::{ran, run, tag_lock};
 use crate::run_kinds::holder;
-use crate::support::TestDatabase;
+use crate::server::TestDatabase;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_are_listed_and_freed() {

@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use crate::rig::run;
-use crate::support::{TestDatabase, number, run as sql};
+use crate::server::TestDatabase;
+use crate::support::{number, run as sql};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tables_are_made_once() {

@@ -1,32 +1,14 @@
 //! `doctor` before the nodes of a cluster that runs: what docs/clusters.md asks of Galera and of Group Replication, set well and set wrong.
 //!
 //! ```sh
-//! TAG_LOCK_SERVER=galera scripts/with-mysql cargo test -p tag-lock-cli --test clusters -- --nocapture
-//! TAG_LOCK_SERVER=group-replication scripts/with-mysql cargo test -p tag-lock-cli --test clusters -- --nocapture
+//! TAG_LOCK_SERVER=galera scripts/with-mysql cargo test --test cli clusters -- --nocapture
+//! TAG_LOCK_SERVER=group-replication scripts/with-mysql cargo test --test cli clusters -- --nocapture
 //! ```
 //!
 //! On other servers these tests have nothing to do, and say so. What they change of a node is put back, also when they fail.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
-
 mod galera;
-#[path = "../command/globals.rs"]
-mod globals;
 mod group;
-#[allow(dead_code, reason = "the library's tests use the rest")]
-#[path = "../../../tests/clusters/nodes.rs"]
-mod nodes;
-#[path = "../command/report.rs"]
-mod report;
-#[allow(dead_code, reason = "the other tests use the rest")]
-#[path = "../command/rig.rs"]
-mod rig;
-#[path = "../../../tests/support/mod.rs"]
-mod support;
 
 use serde_json::Value;
 

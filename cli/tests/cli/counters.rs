@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::rig::{Ran, run};
-use crate::support::TestDatabase;
+use crate::server::TestDatabase;
 
 fn counter(database: &TestDatabase, arguments: &[&str]) -> Ran {
     run(database, &[&["counter"], arguments].concat())

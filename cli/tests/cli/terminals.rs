@@ -5,7 +5,7 @@ use tag_lock::LockState;
 
 use crate::processes::{send, until_stopped};
 use crate::rig::{Scratch, until_lock};
-use crate::support::TestDatabase;
+use crate::server::TestDatabase;
 use crate::terminal::Terminal;
 use crate::tmux::Tmux;
 

@@ -1,10 +1,10 @@
 //! Nodes of Galera.
 
+use super::{Tables, expect, of_the_cluster, until_at_work};
 use crate::globals::Globals;
 use crate::nodes::{Kind, Node};
 use crate::report::{level, problems};
 use crate::support::eventually;
-use crate::{Tables, expect, of_the_cluster, until_at_work};
 
 /// Waits until a node says this of itself.
 async fn until(node: &Node, status: &str, value: &str) {

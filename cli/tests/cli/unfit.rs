@@ -1,6 +1,7 @@
-//! A server with many things wrong. The settings are the whole server's: nothing else runs beside a test that makes it so.
+//! A server with many things wrong. The settings are the whole server's: a test that makes it so runs alone.
 
 use crate::globals::{Globals, assignment};
+use crate::server::Alone;
 use crate::support::{is_mariadb, number, run, server_url};
 
 /// A variable of the server, its wrong value, and the check of `doctor` that finds it, with the level of what it finds.
@@ -47,7 +48,7 @@ pub(crate) struct Unfit {
 
 impl Unfit {
     /// Makes all wrong that this server has.
-    pub(crate) async fn make() -> Self {
+    pub(crate) async fn make(_alone: &Alone) -> Self {
         let mut globals = Globals::at(&server_url()).await;
         let mut expected = Vec::new();
         let mut plugins = Vec::new();

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::rig::{PATIENCE, PROGRAM, Scratch, ran, tag_lock, unspoilt};
-use crate::support::TestDatabase;
+use crate::server::TestDatabase;
 
 /// What the shell reads when it begins.
 const PROFILE: &str = "profile";

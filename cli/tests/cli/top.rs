@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tag_lock::{LockClient, Urgency};
 
 use crate::rig::PATIENCE;
-use crate::support::TestDatabase;
+use crate::server::TestDatabase;
 use crate::tmux::Tmux;
 
 /// The names of the locks on a screen of `top`, in their order: they all begin with `job:`.

@@ -2,7 +2,8 @@
 
 use crate::account::Account;
 use crate::rig::{Ran, ran, tag_lock};
-use crate::support::{TestDatabase, server_url};
+use crate::server::TestDatabase;
+use crate::support::server_url;
 
 const SECRET: &str = "hunter2secret";
 

@@ -4,7 +4,8 @@ use tag_lock::{LockClient, LockState};
 
 use crate::processes::Running;
 use crate::rig::{PROGRAM, Ran, Scratch, run, tag_lock, until_lock, until_true};
-use crate::support::{TestDatabase, connected, patient};
+use crate::server::TestDatabase;
+use crate::support::{connected, patient};
 
 /// Writes a file of its own name's first argument, and goes on until the file `go` is there; then ends with the second one.
 const UNTIL_GO: &str =

@@ -3,7 +3,8 @@
 use crate::account::Account;
 use crate::report::{finding, level, problems};
 use crate::rig::{Ran, ran, run, tag_lock};
-use crate::support::{TestDatabase, connect, is_mariadb, number, run as sql, server_url};
+use crate::server::TestDatabase;
+use crate::support::{connect, is_mariadb, number, run as sql, server_url};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_fit_is_told_so() {

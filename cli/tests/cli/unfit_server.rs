@@ -1,33 +1,15 @@
-//! `doctor` before a server with many things wrong. The settings are the whole server's: nothing else runs beside these tests, and what they
-//! change is put back, also when they fail.
+//! `doctor` before a server with many things wrong. The settings are the whole server's: these tests run alone, and what they change
+//! is put back, also when they fail.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
+use std::panic::AssertUnwindSafe;
 
-#[path = "../command/globals.rs"]
-mod globals;
-#[path = "../command/report.rs"]
-mod report;
-#[allow(dead_code, reason = "the other tests use the rest")]
-#[path = "../command/rig.rs"]
-mod rig;
-#[path = "../../../tests/support/mod.rs"]
-mod support;
-#[path = "../command/unfit.rs"]
-mod unfit;
-
+use futures_util::FutureExt;
 use sqlx::Row;
 
 use crate::report::{finding, level, problems};
 use crate::rig::run;
-use crate::support::TestDatabase;
+use crate::server::{Alone, TestDatabase};
 use crate::unfit::Unfit;
-
-/// They change one server.
-static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Fails unless `doctor` finds nothing wrong.
 fn all_is_well(database: &TestDatabase) {
@@ -42,9 +24,9 @@ fn all_is_well(database: &TestDatabase) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_told_and_what_to_do() {
-    let _alone = ONE_AT_A_TIME.lock().await;
-    let database = TestDatabase::new().await;
-    let unfit = Unfit::make().await;
+    let alone = Alone::on_the_server().await;
+    let database = alone.database().await;
+    let unfit = Unfit::make(&alone).await;
     let for_programs = run(&database, &["doctor", "--json"]);
     let for_people = run(&database, &["doctor"]);
     let expected = &unfit.expected;
@@ -83,14 +65,14 @@ async fn what_is_wrong_is_told_and_what_to_do() {
 /// Whoever runs the tests on a server of his own finds it as it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_test_that_fails_has_changed_is_put_back() {
-    let _alone = ONE_AT_A_TIME.lock().await;
-    let database = TestDatabase::new().await;
+    let alone = Alone::on_the_server().await;
+    let database = alone.database().await;
     let before = settings(&database).await;
     let fails = async {
-        let _unfit = Unfit::make().await;
+        let _unfit = Unfit::make(&alone).await;
         panic!("this panic is wanted");
     };
-    assert!(tokio::spawn(fails).await.unwrap_err().is_panic());
+    assert!(AssertUnwindSafe(fails).catch_unwind().await.is_err());
     all_is_well(&database);
     assert_eq!(settings(&database).await, before);
     database.remove().await;

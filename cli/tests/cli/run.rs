@@ -7,7 +7,7 @@ use tag_lock::LockState;
 
 use crate::processes::Running;
 use crate::rig::{Scratch, ran, run, tag_lock, unspoilt, until_lock};
-use crate::support::TestDatabase;
+use crate::server::TestDatabase;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_exit_code_is_the_commands() {
