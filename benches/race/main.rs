@@ -1,6 +1,6 @@
 //! The race: locks and counters of many kinds on one MySQL or MariaDB server, measured in one run.
 //!
-//! `DATABASE_URL=mysql://… cargo bench --bench race -- --help` says how to run it.
+//! `DATABASE_URL=mysql://… cargo bench -p race -- --help` says how to run it.
 //!
 //! - `contestants/`: what is raced, one in each file, behind one trait;
 //! - `scenarios/`: what they have to do;

@@ -11,7 +11,7 @@ use crate::summary;
 pub const USAGE: &str = "\
 Locks and counters on MySQL and MariaDB, raced against each other.
 
-    DATABASE_URL=mysql://… cargo bench --bench race -- [OPTIONS]
+    DATABASE_URL=mysql://… cargo bench -p race -- [OPTIONS]
 
 The account needs a database of its own, in which tables are dropped and created.
 

@@ -9,7 +9,7 @@ use crate::setup::Workload;
 
 /// Breaks what locks and counters rest on, and judges what their users saw.
 ///
-/// Needs a server that it may kill: `scripts/with-mysql cargo run --release --bin torture`. The last line is
+/// Needs a server that it may kill: `scripts/with-mysql cargo run --release -p tag-lock-torture`. The last line is
 /// `violations: N, checked: N, faults: N`; the status is 1 when there are violations, and 2 when the run itself failed.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "torture", args_conflicts_with_subcommands = true)]
