@@ -171,6 +171,10 @@ async fn a_command_that_comes_to_the_foreground_has_the_terminal() {
 async fn a_neighbour_that_asks_later_costs_no_lock() {
     let database = TestDatabase::new().await;
     let tmux = Tmux::open(&database, 120, 24);
+    // dash does not notice that a stopped process goes on: if `run` ends before the neighbour, dash takes the job for a stopped
+    // one, and takes its terminal.
+    tmux.enter("exec bash --norc --noprofile");
+    tmux.until_shown("bash-");
     tmux.enter(
         "\"$T\" run job -- sh -c 'read x </dev/tty; echo \"got $x\" >&2; echo >had; while [ ! -e go ]; do sleep 0.05; done' | \
          sh -c 'echo $$ >pid; while [ ! -e had ]; do sleep 0.05; done; read y </dev/tty; echo \"neighbour $y\"'",
