@@ -11,9 +11,16 @@
     reason = "a test fails by panicking"
 )]
 
+pub mod account;
+pub mod calls;
+pub mod dropping;
+pub mod fenced;
 pub mod lateness;
+pub mod ledger;
 pub mod packets;
 pub mod proxy;
+#[cfg(target_os = "linux")]
+pub mod wall_clock;
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -183,24 +190,42 @@ pub async fn no_deadlocks_since(before: i64) {
     panic!("{new} deadlocks; the last one:\n{last}");
 }
 
-/// Starts this test program again as a worker process that runs the ignored test `name` only, with
-/// `variables` in its environment. Its standard output is piped.
+/// Starts this test program again as a worker process that runs the ignored test `name` of the caller's
+/// module only, with `variables` in its environment. Its standard output is piped.
+#[track_caller]
 pub fn spawn_worker(name: &str, variables: &[(&str, String)]) -> Child {
-    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
-    command
-        .args([
-            name,
-            "--exact",
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
+    let mut command = worker(name);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
     for (key, value) in variables {
         command.env(key, value);
     }
     command.spawn().expect("starts a worker")
+}
+
+/// The command that runs the ignored test `name` of the caller's module, and nothing else, in a process of its own.
+#[track_caller]
+pub fn worker(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+    command.args([
+        &beside(std::panic::Location::caller().file(), name),
+        "--exact",
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
+    command
+}
+
+/// The path of the test `name` of the module in the file `tests/PROGRAM/MODULE.rs` or `tests/PROGRAM/MODULE/mod.rs`.
+fn beside(file: &str, name: &str) -> String {
+    let module = file.trim_end_matches(".rs").trim_end_matches("/mod");
+    let mut parts: Vec<_> = module
+        .split('/')
+        .skip_while(|part| *part != "tests")
+        .skip(2)
+        .collect();
+    parts.push(name);
+    parts.join("::")
 }
 
 /// Sends a signal to a process.

@@ -1,0 +1,30 @@
+//! Tests that change something which all tests share: the server, its settings and its counters, or this process. They run one
+//! after the other.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+#![allow(unreachable_pub, reason = "a test has no users")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod clocks;
+mod connection_faults;
+mod fairness;
+mod hanging_commit;
+mod kill_server;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod migration_settings;
+mod names;
+mod panics;
+mod prepared;
+mod restart;
+mod shares;
+mod small_packets;
+mod standby;
+mod telemetry;
