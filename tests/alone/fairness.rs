@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::lateness::Lateness;
-use crate::support::{TestDatabase, connected, patient, spawn_worker};
+use crate::support::{TestDatabase, alone, connected, patient, spawn_worker};
 use tag_lock::AtClose;
 use tokio::task::JoinSet;
 
@@ -61,14 +61,11 @@ async fn each_process_gets_its_share_of_a_lock_that_is_held_for_5_ms() {
     compete(Duration::from_millis(5)).await;
 }
 
-/// The two runs do not disturb each other.
-static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
 /// How often they compete, each time for twice as long.
 const ATTEMPTS: u32 = 5;
 
 async fn compete(hold: Duration) {
-    let _alone = ONE_AT_A_TIME.lock().await;
+    let _alone = alone().await;
     for attempt in 1.. {
         let length = Duration::from_secs(seconds() << (attempt - 1));
         let Err(unfair) = compete_for(hold, length).await else {

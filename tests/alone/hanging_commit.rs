@@ -1,6 +1,5 @@
 //! While `COMMIT` hangs, a client leaves few sessions on the server, and none of its additions is lost or doubled.
-//!
-//! A program of its own: no other test can commit meanwhile.
+//! No other test can commit meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,13 +8,17 @@ use std::time::Duration;
 use tag_lock::LockClient;
 use tokio::task::JoinSet;
 
-use crate::support::{TestDatabase, connect, connected, is_mariadb, number, run, server_url};
+use crate::support::alone::Global;
+use crate::support::{
+    TestDatabase, alone, connect, connected, is_mariadb, number, run, server_url,
+};
 
 /// A `COMMIT` that hangs, as with semi-synchronous replication without a replica.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_keeps_few_connections_however_long_commits_hang() {
     // Two lanes: 16, one that was opened when all of them hung, and one that asks whether they still do.
     const MOST: i64 = 2 * 2 + 12 + 2;
+    let _alone = alone().await;
     let database = TestDatabase::new().await;
     let builder = LockClient::builder(database.url.parse().unwrap())
         .packet_timeout(Duration::from_secs(1))
@@ -43,9 +46,9 @@ async fn a_client_keeps_few_connections_however_long_commits_hang() {
             "rpl_semi_sync_source_enabled",
         ]
     };
-    run(&mut operator, &format!("SET GLOBAL {}=600000", words[0])).await;
-    run(&mut operator, &format!("SET GLOBAL {}=1", words[1])).await;
-    run(&mut operator, &format!("SET GLOBAL {}=1", words[2])).await;
+    let _patient = Global::set(words[0], "600000").await;
+    let _lonely = Global::set(words[1], "1").await;
+    let hanging = Global::set(words[2], "1").await;
     let stop = Arc::new(AtomicBool::new(false));
     let mut set = JoinSet::new();
     for number in 0..20 {
@@ -72,7 +75,7 @@ async fn a_client_keeps_few_connections_however_long_commits_hang() {
     }
     println!("connections of one client while commits hang: {seen:?}");
     stop.store(true, Relaxed);
-    run(&mut operator, &format!("SET GLOBAL {}=0", words[2])).await;
+    drop(hanging);
     assert!(seen.iter().all(|seen| *seen <= MOST), "{seen:?}");
     for (number, least, most) in set.join_all().await {
         let value = client.counter(&format!("n{number}")).get().await.unwrap();

@@ -3,31 +3,18 @@
 //! `TAG_LOCK_TEST_ROUNDS` is the number of kills (5 by default). It needs a server that it may kill:
 //! `TAG_LOCK_SERVER_DIR`, as `scripts/with-mysql` sets it.
 
-use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
-use crate::support::TestDatabase;
+use crate::support::alone::server;
 use crate::support::ledger::{Load, TTL, rounds, seed};
+use crate::support::{TestDatabase, alone};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tag_lock::{AtClose, LockClient, LockState};
 
-/// Runs one of the server's scripts.
-async fn server(script: &str) {
-    let directory = std::env::var("TAG_LOCK_SERVER_DIR")
-        .expect("this test kills its server: run `scripts/with-mysql cargo test`");
-    let status = tokio::process::Command::new(PathBuf::from(directory).join(script))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status()
-        .await
-        .expect("a script");
-    assert!(status.success(), "{script}: {status}");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_server_is_killed_in_the_middle_of_load() {
+    let _alone = alone().await;
     let (rounds, seed) = (rounds(5), seed());
     let database = TestDatabase::new().await;
     let mut clients = Vec::new();

@@ -17,14 +17,10 @@ mod connection_faults;
 mod fairness;
 mod hanging_commit;
 mod kill_server;
-#[cfg(feature = "metrics")]
-mod metrics;
 mod migration_settings;
 mod names;
-mod panics;
 mod prepared;
+mod read_only;
 mod restart;
 mod shares;
 mod small_packets;
-mod standby;
-mod telemetry;

@@ -1,8 +1,8 @@
-//! `migrate()` on servers whose settings are for somebody else: each is the whole server's, hence a program of its own.
+//! `migrate()` on servers whose settings are for somebody else: each is the whole server's.
 
-use crate::support::{TestDatabase, connect, is_mariadb, number, run};
+use crate::support::alone::Global;
+use crate::support::{TestDatabase, alone, connect, is_mariadb, number, run};
 use sqlx::mysql::MySqlConnection;
-use sqlx::{AssertSqlSafe, Row};
 use tag_lock::{Error, LockClient};
 
 /// The lock that migrations of a database take.
@@ -36,17 +36,16 @@ fn settings() -> Vec<(&'static str, &'static str)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_brings_settings_of_its_own() {
+    let _alone = alone().await;
     let database = TestDatabase::empty().await;
     let mut connection = database.connection().await;
     let mut failures = Vec::new();
     for (variable, value) in settings() {
         let tables = "DROP TABLE IF EXISTS t_tag_lock,t_tag_lock_lane,t_tag_lock_migrations";
         run(&mut connection, tables).await;
-        let usual = usual(&mut connection, variable).await;
-        run(&mut connection, &format!("SET GLOBAL {variable}={value}")).await;
+        let setting = Global::set(variable, value).await;
         let migrated = migrate_twice(&database.url).await;
-        // Before anything is asserted: the server is not only this test's.
-        run(&mut connection, &format!("SET GLOBAL {variable}={usual}")).await;
+        drop(setting);
         let outcome = match migrated {
             Ok(()) => format!("{:?}", count(&mut connection).await),
             Err(error) => error.to_string(),
@@ -86,17 +85,6 @@ async fn migrate_twice(url: &str) -> Result<(), Error> {
     number(&mut another, &format!("SELECT RELEASE_LOCK({LOCK})")).await;
     migrating.await.unwrap()?;
     client.migrate().await
-}
-
-/// The server's value, as a literal.
-async fn usual(connection: &mut MySqlConnection, variable: &str) -> String {
-    let sql = format!("SELECT CAST(@@GLOBAL.{variable} AS CHAR)");
-    let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(connection);
-    let value: String = row.await.unwrap().get_unchecked(0);
-    match value.parse::<f64>() {
-        Ok(_) => value,
-        Err(_) => format!("'{value}'"),
-    }
 }
 
 /// What stands in the tables: migrations, stripes, lanes.

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::{TestDatabase, connect, run, server_url};
+use crate::support::alone::Global;
+use crate::support::{TestDatabase, alone};
 use futures_util::future::join_all;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
-use sqlx::Row;
 use tag_lock::{Error, LockClient, LockGuard, LockState};
 
 /// Names that tend to be mistaken for each other, or for something else.
@@ -241,26 +241,16 @@ async fn check_all(cases: Vec<BTreeSet<String>>) {
 /// One test, since the mode is the whole server's. A client takes it over when it connects.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_is_its_own_under_every_sql_mode() {
-    let mut connection = connect(&server_url()).await;
-    let row = sqlx::raw_sql("SELECT @@GLOBAL.sql_mode")
-        .fetch_one(&mut connection)
-        .await
-        .unwrap();
-    let usual: String = row.get_unchecked(0);
+    let _alone = alone().await;
+    check_all(cases()).await;
     let modes = [
-        usual.as_str(),
         "NO_BACKSLASH_ESCAPES",
         "",
         "ANSI,STRICT_ALL_TABLES,PAD_CHAR_TO_FULL_LENGTH",
     ];
     for mode in modes {
-        run(&mut connection, &format!("SET GLOBAL sql_mode = '{mode}'")).await;
-        // A task, so that the server gets its mode back also when it panics.
-        let checked = tokio::spawn(check_all(cases())).await;
-        run(&mut connection, &format!("SET GLOBAL sql_mode = '{usual}'")).await;
-        if let Err(failure) = checked {
-            eprintln!("under sql_mode {mode:?}");
-            std::panic::resume_unwind(failure.into_panic());
-        }
+        println!("under sql_mode {mode:?}");
+        let _mode = Global::set("sql_mode", &format!("'{mode}'")).await;
+        check_all(cases()).await;
     }
 }

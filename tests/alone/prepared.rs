@@ -5,28 +5,24 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 use tag_lock::LockClient;
-use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use crate::support::{TestDatabase, number, run};
-
-/// Both count what the server has prepared.
-static SERVER: Mutex<()> = Mutex::const_new(());
+use crate::support::alone::Global;
+use crate::support::{TestDatabase, alone, number};
 
 const SHORT: Duration = Duration::from_millis(300);
 
 #[tokio::test]
 async fn without_prepared_statements_all_goes_on() {
-    let _server = SERVER.lock().await;
+    let _alone = alone().await;
     let database = TestDatabase::new().await;
     let mut connection = database.connection().await;
     let client = LockClient::connect(&database.url).await.unwrap();
-    let most = number(&mut connection, "SELECT @@max_prepared_stmt_count").await;
     // Its lane has a connection, and has not yet prepared all that it will need.
     let guard = client.lock("clicks").acquire().await.unwrap();
     guard.release().await.unwrap();
     let before = tried(&mut connection).await;
-    run(&mut connection, "SET GLOBAL max_prepared_stmt_count = 0").await;
+    let none = Global::set("max_prepared_stmt_count", "0").await;
     let worked = async {
         for _ in 0..3 {
             let guard = client.lock("report").acquire().await?;
@@ -36,9 +32,7 @@ async fn without_prepared_statements_all_goes_on() {
         client.counter("clicks").get().await
     }
     .await;
-    // Before anything is asserted: the server is not only this test's.
-    let again = format!("SET GLOBAL max_prepared_stmt_count = {most}");
-    run(&mut connection, &again).await;
+    drop(none);
     assert_eq!(worked.unwrap(), 3);
     // A lane tries once; one that connects now knows that it is of no use.
     let tried = tried(&mut connection).await - before;
@@ -53,7 +47,7 @@ async fn without_prepared_statements_all_goes_on() {
 /// Whatever clients ask for, others find room.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_prepares_few_statements() {
-    let _server = SERVER.lock().await;
+    let _alone = alone().await;
     let database = TestDatabase::new().await;
     let mut clients = Vec::new();
     for _ in 0..3 {

@@ -3,47 +3,16 @@
 //!
 //! These tests stop the server, so they need one of their own: that of `scripts/with-mysql`.
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::support;
-use crate::support::TestDatabase;
+use crate::support::alone::server;
+use crate::support::{self, TestDatabase, alone};
 use futures_util::future::join_all;
 use tag_lock::{AtClose, Error, LockClient, LockState};
-use tokio::sync::Mutex;
-
-/// There is one server: one test at a time.
-static SERVER: Mutex<()> = Mutex::const_new(());
 
 const HOUR: Duration = Duration::from_secs(3_600);
-
-/// Runs `start`, `stop` or `kill` of the server's directory, and waits until it is done.
-async fn server(script: &'static str) {
-    assert!(run(script).await, "{script} failed");
-}
-
-async fn run(script: &'static str) -> bool {
-    let directory = std::env::var("TAG_LOCK_SERVER_DIR").expect(
-        "this test restarts the server: run `scripts/with-mysql cargo test` without TAG_LOCK_USE_SERVER",
-    );
-    let script = PathBuf::from(directory).join(script);
-    let output = tokio::task::spawn_blocking(move || Command::new(script).output());
-    output.await.unwrap().unwrap().status.success()
-}
-
-/// Runs a test while no other one does, and leaves a server that runs, whatever happens.
-async fn alone(test: impl Future<Output = ()> + Send + 'static) {
-    let _one = SERVER.lock().await;
-    let result = tokio::spawn(test).await;
-    if let Err(failure) = result {
-        // Fails if it runs already.
-        run("start").await;
-        std::panic::resume_unwind(failure.into_panic());
-    }
-}
 
 /// A client whose requests outlast the server's absence.
 async fn patient_client(database: &TestDatabase) -> LockClient {
@@ -164,17 +133,20 @@ async fn survives(how: &'static str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopped_and_started_again() {
-    alone(survives("stop")).await;
+    let _alone = alone().await;
+    survives("stop").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_and_started_again() {
-    alone(survives("kill")).await;
+    let _alone = alone().await;
+    survives("kill").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_ends_meanwhile_is_lost() {
-    alone(lease_that_ends()).await;
+    let _alone = alone().await;
+    lease_that_ends().await;
 }
 
 async fn lease_that_ends() {

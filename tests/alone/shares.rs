@@ -13,7 +13,7 @@ use tag_lock::{AtClose, Error, LockClient};
 use tokio::task::JoinSet;
 
 use crate::support::proxy::Proxy;
-use crate::support::{TestDatabase, connected, patient, run};
+use crate::support::{TestDatabase, alone, connected, patient, run};
 
 /// For how long each has the lock.
 const HOLD: Duration = Duration::from_millis(2);
@@ -188,6 +188,7 @@ impl Contest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everybody_has_a_share_whatever_else_there_is() {
+    let _alone = alone().await;
     let seconds = std::env::var("TAG_LOCK_TEST_SECONDS").ok();
     let seconds = seconds.map_or(0, |seconds| seconds.parse().expect("a number of seconds"));
     let database: &TestDatabase = Box::leak(Box::new(TestDatabase::new().await));

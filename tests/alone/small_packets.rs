@@ -1,8 +1,9 @@
-//! A server that takes packets of 64 KB at most. The limit is the whole server's, hence a program of its own.
+//! A server that takes packets of 64 KB at most. The limit is the whole server's.
 
 use std::time::Duration;
 
-use crate::support::{TestDatabase, number, run};
+use crate::support::alone::Global;
+use crate::support::{TestDatabase, alone};
 use tokio::task::JoinSet;
 
 const NAMES: usize = 600;
@@ -14,12 +15,11 @@ fn name(number: usize) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_work_than_fits_into_one_is_split() {
+    let _alone = alone().await;
     let database = TestDatabase::new().await;
-    let mut connection = database.connection().await;
-    let usual = number(&mut connection, "SELECT @@GLOBAL.max_allowed_packet").await;
-    run(&mut connection, "SET GLOBAL max_allowed_packet=65536").await;
+    let _small = Global::set("max_allowed_packet", "65536").await;
     let client = database.client().await;
-    let worked = tokio::spawn(async move {
+    let worked = async {
         // All at once, before the client has sent anything.
         let mut tasks = JoinSet::new();
         for task in 0..NAMES {
@@ -38,12 +38,8 @@ async fn more_work_than_fits_into_one_is_split() {
             });
         }
         tasks.join_all().await
-    })
-    .await;
-    // Before anything is asserted: the server is not only this test's.
-    let again = format!("SET GLOBAL max_allowed_packet={usual}");
-    run(&mut connection, &again).await;
-    for values in worked.unwrap() {
+    };
+    for values in worked.await {
         assert_eq!(values.unwrap(), [1, 2, 2]);
     }
     database.remove().await;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::lateness::Lateness;
 use crate::support::{
-    TestDatabase, connected, eventually, is_mariadb, no_deadlocks_since, number, run,
-    server_deadlocks,
+    TestDatabase, connected, eventually, is_mariadb, makes_deadlocks, no_deadlocks_since, number,
+    run, server_deadlocks,
 };
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -399,6 +399,7 @@ async fn busy_with_its_own_row(database: &TestDatabase, [packet, request]: [Dura
 /// The victim of a deadlock is told that its transaction is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_is_named() {
+    let _makes_one = makes_deadlocks().await;
     let database = TestDatabase::new().await;
     let client = database.client().await;
     let counters = [client.counter("a"), client.counter("b")];

@@ -1,29 +1,13 @@
 //! Errors that a user meets: each says what to do, and none shows a password.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use crate::support;
 use crate::support::account::{Account, options};
-use crate::support::{TestDatabase, connect, connected, is_mariadb, number, run, server_url};
+use crate::support::{TestDatabase, assert_says, connected, is_mariadb, number, run, server_url};
 use sqlx::mysql::MySqlSslMode;
 use sqlx::{ConnectOptions, Connection, Row};
 use tag_lock::{Error, LockClient};
-use tokio::sync::RwLock;
-
-/// Held for writing by the test that changes the whole server.
-static SERVER: RwLock<()> = RwLock::const_new(());
-
-#[track_caller]
-fn assert_says(error: &Error, words: &[&str]) {
-    let mut message = error.to_string();
-    if let Some(source) = error.source() {
-        message = format!("{message}: {source}");
-    }
-    for word in words {
-        assert!(message.contains(word), "{word:?} is not in: {message}");
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_server() {
@@ -39,7 +23,6 @@ async fn no_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_password_and_unknown_database() {
-    let _server = SERVER.read().await;
     let database = TestDatabase::new().await;
     let account = Account::new("").await;
     account.grant("SELECT", &database).await;
@@ -61,7 +44,6 @@ async fn wrong_password_and_unknown_database() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_privileges() {
-    let _server = SERVER.read().await;
     let database = TestDatabase::new().await;
     let account = Account::new("").await;
     account.grant("SELECT", &database).await;
@@ -92,67 +74,9 @@ async fn missing_privileges() {
     database.remove().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn read_only_server() {
-    let _server = SERVER.write().await;
-    let database = TestDatabase::new().await;
-    let account = Account::new("").await;
-    account.grant("SELECT, INSERT, UPDATE", &database).await;
-    let mut switch = connect(&server_url()).await;
-    let mut variables = vec!["read_only"];
-    if !is_mariadb() {
-        variables.push("super_read_only");
-    }
-    for variable in variables {
-        // Short, since each request waits for its end; longer than a machine may stand still.
-        let builder = account
-            .builder(&database)
-            .packet_timeout(Duration::from_secs(4))
-            .request_timeout(Duration::from_secs(4));
-        let client = connected(builder.clone()).await;
-        let fresh = connected(builder).await;
-        // One with a connection from the time before, the other without.
-        client.counter("n").add(1).await.unwrap();
-        run(&mut switch, &format!("SET GLOBAL {variable} = ON")).await;
-        let meanwhile = tokio::spawn(async move {
-            for client in [&client, &fresh] {
-                assert!(client.counter("n").get().await.unwrap() > 0);
-                let (job, other) = (client.lock("job"), client.lock("another job"));
-                let n = client.counter("n");
-                let refused = tokio::join!(job.acquire(), other.try_acquire(), n.add(1));
-                let refused = [
-                    refused.0.unwrap_err(),
-                    refused.1.unwrap_err(),
-                    refused.2.unwrap_err(),
-                ];
-                for error in refused {
-                    assert!(matches!(error, Error::ReadOnly { .. }), "{error:?}");
-                    assert_says(&error, &["read-only", "connect to the primary"]);
-                }
-            }
-            (client, fresh)
-        })
-        .await;
-        run(&mut switch, "SET GLOBAL read_only = OFF").await;
-        let (client, fresh) = meanwhile.unwrap();
-        // Both heal by themselves.
-        for client in [client, fresh] {
-            support::eventually("the client heals", async || {
-                client.counter("n").add(1).await.is_ok()
-            })
-            .await;
-            let guard = client.lock("job").acquire().await.unwrap();
-            guard.release().await.unwrap();
-        }
-    }
-    account.remove().await;
-    database.remove().await;
-}
-
 /// One connection is enough, but it takes one: here the application has the only one.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_connection_left() {
-    let _server = SERVER.read().await;
     let database = TestDatabase::new().await;
     let account = Account::limited(1).await;
     account.grant("SELECT, INSERT, UPDATE", &database).await;
@@ -317,14 +241,12 @@ impl Obstacle {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_somebody_has_locked() {
-    let _server = SERVER.read().await;
     let told = OBSTACLES.iter().map(Obstacle::is_told);
     futures_util::future::join_all(told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_shows_a_password() {
-    let _server = SERVER.read().await;
     let database = TestDatabase::new().await;
     let account = Account::new("").await;
     account.grant("SELECT", &database).await;
@@ -371,7 +293,6 @@ async fn caching_sha2_password_over_tls_and_plain_tcp() {
     if is_mariadb() {
         return;
     }
-    let _server = SERVER.read().await;
     let database = TestDatabase::new().await;
     for (mode, encrypted) in [
         (MySqlSslMode::Required, true),

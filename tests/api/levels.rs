@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use tag_lock::{AtClose, LockClient, LockGuard};
 
+use crate::support::lateness::with_ttl;
 use crate::support::{TestDatabase, eventually};
 
+/// What these tests begin with: a machine that is late gets more.
 const TTL: Duration = Duration::from_secs(2);
 
-async fn enter(client: &LockClient) -> LockGuard {
-    let lock = client.lock("job").owner("order 7").ttl(TTL);
+async fn enter(client: &LockClient, ttl: Duration) -> LockGuard {
+    let lock = client.lock("job").owner("order 7").ttl(ttl);
     lock.acquire().await.unwrap()
 }
 
@@ -25,14 +27,18 @@ async fn dies(client: LockClient, level: LockGuard) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_level_whose_process_died_ends_while_another_is_renewed() {
+    with_ttl(TTL, dies_beside_a_renewal).await;
+}
+
+async fn dies_beside_a_renewal(ttl: Duration) {
     let database = TestDatabase::new().await;
     let (a, b, other) = (
         database.client().await,
         database.client().await,
         database.client().await,
     );
-    let outer = enter(&a).await;
-    let inner = enter(&b).await;
+    let outer = enter(&a, ttl).await;
+    let inner = enter(&b, ttl).await;
     assert_eq!(depth(&other).await, 2);
     dies(b, inner).await;
     eventually("the level is counted no more", || async {
@@ -48,14 +54,18 @@ async fn a_level_whose_process_died_ends_while_another_is_renewed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_level_whose_process_died_ends_while_its_owner_enters_and_leaves() {
+    with_ttl(TTL, dies_beside_its_owner).await;
+}
+
+async fn dies_beside_its_owner(ttl: Duration) {
     let database = TestDatabase::new().await;
     let (a, b, other) = (
         database.client().await,
         database.client().await,
         database.client().await,
     );
-    let outer = enter(&a).await;
-    let inner = enter(&b).await;
+    let outer = enter(&a, ttl).await;
+    let inner = enter(&b, ttl).await;
     dies(b, inner).await;
     outer.release().await.unwrap();
     let waiting = tokio::spawn(async move {
@@ -66,15 +76,15 @@ async fn a_level_whose_process_died_ends_while_its_owner_enters_and_leaves() {
     let mut entered = 0;
     while !waiting.is_finished() {
         assert!(
-            start.elapsed() < 30 * TTL,
+            start.elapsed() < 30 * ttl,
             "the owner kept it, entering {entered} times"
         );
-        let lock = a.lock("job").owner("order 7").ttl(TTL);
+        let lock = a.lock("job").owner("order 7").ttl(ttl);
         if let Some(guard) = lock.try_acquire().await.unwrap() {
             entered += 1;
             guard.release().await.unwrap();
         }
-        tokio::time::sleep(TTL / 3).await;
+        tokio::time::sleep(ttl / 3).await;
     }
     println!("the owner entered {entered} times in {:?}", start.elapsed());
     waiting.await.unwrap();
@@ -84,16 +94,20 @@ async fn a_level_whose_process_died_ends_while_its_owner_enters_and_leaves() {
 /// Levels come and go, some die: the lock is the owner's as long as one of them runs, and free when the last has been released.
 #[tokio::test(flavor = "multi_thread")]
 async fn levels_that_run_keep_the_lock_whichever_others_die() {
+    with_ttl(TTL, come_and_go).await;
+}
+
+async fn come_and_go(ttl: Duration) {
     const ROUNDS: usize = 12;
     let database = TestDatabase::new().await;
     let other = database.client().await;
-    let ttls = [TTL / 2, TTL, 2 * TTL];
+    let ttls = [ttl / 2, ttl, 2 * ttl];
     let mut levels = Vec::new();
-    for (number, ttl) in ttls.iter().cycle().take(ROUNDS).enumerate() {
+    for (number, each) in ttls.iter().cycle().take(ROUNDS).enumerate() {
         let client = database.client().await;
-        let lock = client.lock("job").owner("order 7").ttl(*ttl);
+        let lock = client.lock("job").owner("order 7").ttl(*each);
         levels.push((client.clone(), lock.acquire().await.unwrap()));
-        tokio::time::sleep(TTL / 4).await;
+        tokio::time::sleep(ttl / 4).await;
         // Every third dies, and every third is released.
         match number % 3 {
             0 => {

@@ -37,6 +37,8 @@ mod lists;
 mod lock_all;
 mod lock_in;
 mod locks;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod migration;
 mod new_names;
 mod no_transaction;
@@ -49,6 +51,8 @@ mod renewal;
 mod runtimes;
 mod semaphore;
 mod shared;
+mod standby;
+mod telemetry;
 mod testing;
 mod tls;
 mod verify_in;

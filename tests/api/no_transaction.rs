@@ -2,7 +2,7 @@
 
 use crate::support::calls::{CALLS, Call, Stage};
 use crate::support::proxy::Proxy;
-use crate::support::{connect, number, run};
+use crate::support::{connect, makes_deadlocks, number, run};
 use sqlx::mysql::{MySqlConnection, MySqlPool};
 use sqlx::{Connection, MySql, Transaction};
 use tag_lock::Error;
@@ -64,6 +64,7 @@ async fn a_statement_of_its_own_is_refused() {
 /// A victim of a deadlock that goes on as if nothing had happened.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_the_server_has_rolled_back_is_none() {
+    let _makes_some = makes_deadlocks().await;
     let stage = stage().await;
     let mut first = stage.database.connection().await;
     let table = "CREATE TABLE two (id INT PRIMARY KEY, n INT); INSERT INTO two VALUES (1,0),(2,0)";

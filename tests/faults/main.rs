@@ -13,6 +13,8 @@
 mod support;
 
 mod cancellation;
+mod clocks;
+mod connection_faults;
 mod dropped_in;
 mod exactly_once;
 mod few_connections;
@@ -20,6 +22,7 @@ mod interrupted;
 mod killed_connections;
 mod late_packets;
 mod lease_loss;
+mod panics;
 mod proxy;
 mod silence;
 mod stall;

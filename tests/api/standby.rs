@@ -4,27 +4,20 @@ use std::time::{Duration, Instant};
 
 use crate::support;
 use crate::support::lateness::Lateness;
-use crate::support::{TestDatabase, eventually};
+use crate::support::proxy::Proxy;
+use crate::support::{TestDatabase, connected, eventually, patient};
 use futures_util::future::join_all;
-use sqlx::Row;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const NAMES: [&str; 3] = ["leader", "nightly", "reports"];
 
-/// How many `SELECT`s the server has run.
-async fn selects(database: &TestDatabase) -> u64 {
-    let mut connection = database.connection().await;
-    let status = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Com_select'");
-    let row = status.fetch_one(&mut connection).await.unwrap();
-    let count: String = row.try_get_unchecked(1).unwrap();
-    count.parse().unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_asks_once_a_second_and_goes_first() {
     let database = TestDatabase::new().await;
-    let (holder, standby) = (database.client().await, database.client().await);
-    let newcomer = database.client().await;
+    let proxy = Proxy::before(&database.url).await.unwrap();
+    let url = proxy.url(&database.url);
+    let client = async || connected(patient(&url)).await;
+    let (holder, standby, newcomer) = (client().await, client().await, client().await);
     let held = join_all(NAMES.map(|name| holder.lock(name).ttl(HOUR).acquire())).await;
     let waiting = NAMES.map(|name| tokio::spawn(standby.lock(name).acquire()));
     eventually("all of them stand by", async || {
@@ -38,12 +31,12 @@ async fn a_standby_asks_once_a_second_and_goes_first() {
     assert_eq!(urgency, Some(tag_lock::Urgency::StandsBy));
     // The next look tells them that the wish is known.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let (began, before) = (Instant::now(), selects(&database).await);
+    let (began, before) = (Instant::now(), proxy.round_trips());
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let asked = selects(&database).await - before;
+    let asked = proxy.round_trips() - before;
     let seconds = began.elapsed().as_secs();
     println!(
-        "{asked} SELECTs in {seconds:.1} s for {} names",
+        "{asked} commands in {seconds:.1} s for {} names",
         NAMES.len()
     );
     assert!(asked <= seconds + 4, "{asked} in {seconds} s");

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::support::lateness::with_ttl;
+use crate::support::processes::{in_own_process, in_own_processes};
 use crate::support::proxy::Proxy;
 use crate::support::{TestDatabase, connected, eventually, number};
 use tag_lock::{AtClose, Error, LockClient};
@@ -92,38 +93,38 @@ impl<S: Subscriber + for<'l> LookupSpan<'l>> Layer<S> for Writer {
     }
 }
 
-/// One for the whole program: the client's tasks tell from other threads.
+/// One for a process: the client's tasks tell from other threads.
 static WRITER: std::sync::LazyLock<Writer> = std::sync::LazyLock::new(|| {
     let writer = Writer::default();
     let subscriber = tracing_subscriber::registry().with(writer.clone());
     tracing::subscriber::set_global_default(subscriber).unwrap();
     writer
 });
-/// One test at a time has it.
-static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 const NAMES: usize = 40;
 
-/// Panics at each of these; then all names can be had, all leases are still held, and no addition was lost or doubled.
+/// The client panics when it tells this, for the n-th time; then all names can be had, all leases are still held, and no addition was lost or
+/// doubled. Each in a process of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_ends_no_task_of_the_client() {
-    let _alone = ALONE.lock().await;
     let places = [
-        ("a batch was committed", 1),
-        ("a batch was committed", 3),
-        ("renewed", 1),
-        ("released", 1),
+        "1 a batch was committed",
+        "3 a batch was committed",
+        "1 renewed",
+        "1 released",
         // In the keeper, and in the lane that has the answers of some of a batch.
-        ("new span renew", 1),
-        ("enter renew", 1),
-        ("enter renew", 3),
+        "1 new span renew",
+        "1 enter renew",
+        "3 enter renew",
     ];
-    for (at, times) in places {
-        with_ttl(Duration::from_secs(3), async |ttl| {
-            panics(at, times, ttl).await
-        })
-        .await;
-    }
+    let place = in_own_processes("a_panic_ends_no_task_of_the_client", &places).await;
+    let Some(place) = place else { return };
+    let (times, at) = place.split_once(' ').unwrap();
+    let (times, at) = (times.parse().unwrap(), &*at.to_owned().leak());
+    with_ttl(Duration::from_secs(3), async |ttl| {
+        panics(at, times, ttl).await
+    })
+    .await;
 }
 
 async fn panics(at: &'static str, times: u32, ttl: Duration) {
@@ -174,7 +175,9 @@ async fn panics(at: &'static str, times: u32, ttl: Duration) {
 /// A panic at what is told between a decision and what follows from it: whoever waits gets the lock all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_keeps_nobody_waiting() {
-    let _alone = ALONE.lock().await;
+    if in_own_process("a_panic_keeps_nobody_waiting").await {
+        return;
+    }
     let database = TestDatabase::new().await;
     let (client, other) = (database.client().await, database.client().await);
     let waiter = |name: &'static str| {
@@ -210,7 +213,9 @@ async fn a_panic_keeps_nobody_waiting() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_is_told_once_when_it_begins_and_once_when_it_ends() {
-    let _alone = ALONE.lock().await;
+    if in_own_process("an_outage_is_told_once_when_it_begins_and_once_when_it_ends").await {
+        return;
+    }
     let database = TestDatabase::new().await;
     let proxy = Proxy::before(&database.url).await.unwrap();
     let client = connected(
