@@ -167,12 +167,13 @@ impl Inside {
 async fn many_readers_and_writers_exclude_each_other() {
     let database = TestDatabase::new().await;
     let deadlocks = server_deadlocks().await;
-    let inside = Arc::<Inside>::default();
+    let (inside, downgraded) = (Arc::<Inside>::default(), Arc::<AtomicU64>::default());
     let mut tasks = JoinSet::new();
     for _ in 0..4 {
         let client = database.client().await;
         for task in 0..6 {
             let (client, inside) = (client.clone(), Arc::clone(&inside));
+            let downgraded = Arc::clone(&downgraded);
             tasks.spawn(async move {
                 for round in 0..8 {
                     match (task + round) % 6 {
@@ -184,9 +185,16 @@ async fn many_readers_and_writers_exclude_each_other() {
                         1 => {
                             let guard = client.lock("l").ttl(HOUR).acquire().await.unwrap();
                             inside.writes().await;
-                            let guard = guard.downgrade().await.unwrap();
-                            inside.reads().await;
-                            guard.release().await.unwrap();
+                            match guard.downgrade().await {
+                                Ok(guard) => {
+                                    downgraded.fetch_add(1, Ordering::SeqCst);
+                                    inside.reads().await;
+                                    guard.release().await.unwrap();
+                                }
+                                // It is released: each time that the packet came, somebody was at the row.
+                                Err(Error::Busy { .. }) => {}
+                                Err(error) => panic!("{error}"),
+                            }
                         }
                         2 => {
                             let guard = client.lock_all(["l", "m"]).ttl(HOUR).acquire().await;
@@ -212,6 +220,7 @@ async fn many_readers_and_writers_exclude_each_other() {
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
+    assert!(downgraded.load(Ordering::SeqCst) > 0);
     no_deadlocks_since(deadlocks).await;
     database.remove().await;
 }
