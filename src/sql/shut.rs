@@ -3,7 +3,7 @@
 //! To shut it, in this order, each in a statement of its own: lock the door, so that no shared row becomes active; lock the rows that are, passing over
 //! those that somebody has locked (a renewal may be under way, which no reader of rows sees); and then count, without a lock, those that are
 //! active. Only if both counts agree were all of them had, and only what was locked tells truly whether it has ended.
-//! `tests/shared_model` shows what comes of each of these steps left out.
+//! `tests/models/shared_model` shows what comes of each of these steps left out.
 
 use super::NOW;
 use super::column::Column;

@@ -15,8 +15,6 @@
 )]
 
 mod events;
-#[path = "../support/ledger.rs"]
-mod ledger;
 mod nodes;
 mod relay;
 #[path = "../support/mod.rs"]
@@ -25,8 +23,8 @@ mod transactions;
 
 use std::time::{Duration, Instant};
 
+use crate::support::ledger::{Load, TTL, rounds, seed};
 use events::counted;
-use ledger::{Load, TTL, rounds, seed};
 use nodes::{Cluster, Kind, patient_client};
 use relay::Relay;
 use support::{TestDatabase, run};

@@ -3,7 +3,8 @@
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "written for all tests; each uses a part of it"
+    unused_imports,
+    reason = "written for all tests; each program uses a part of it"
 )]
 #![allow(
     clippy::unwrap_used,
@@ -11,16 +12,30 @@
     reason = "a test fails by panicking"
 )]
 
+pub mod account;
+pub mod alone;
+pub mod calls;
+pub mod deadlocks;
+pub mod dropping;
+pub mod fenced;
 pub mod lateness;
+pub mod ledger;
 pub mod packets;
+pub mod processes;
 pub mod proxy;
+#[cfg(target_os = "linux")]
+pub mod wall_clock;
 
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row};
+use sqlx::{AssertSqlSafe, ConnectOptions, Row};
 use tag_lock::{Error, LockClient, LockClientBuilder};
+
+pub use alone::alone;
+pub use deadlocks::{makes_deadlocks, no_deadlocks_since, server_deadlocks};
+pub use processes::{in_own_process, spawn_worker};
 
 /// The server's URL, as `scripts/with-mysql` sets it. Without a server a test cannot pass.
 pub fn server_url() -> String {
@@ -149,65 +164,41 @@ pub fn is_mariadb() -> bool {
     }
 }
 
-/// How many deadlocks the server has counted since it started. Take differences.
-pub async fn server_deadlocks() -> i64 {
-    let mut connection = connect(&server_url()).await;
-    let sql = if is_mariadb() {
-        "SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM information_schema.GLOBAL_STATUS \
-         WHERE VARIABLE_NAME = 'Innodb_deadlocks'"
-    } else {
-        "SELECT CAST(SUM(SUM_ERROR_RAISED) AS SIGNED) FROM \
-         performance_schema.events_errors_summary_global_by_error WHERE ERROR_NUMBER = 1213"
-    };
-    let count = number(&mut connection, sql).await;
-    let _ = connection.close().await;
-    count
-}
-
-/// Fails if the server has counted deadlocks since it had counted so many, with what InnoDB says of the last one.
-pub async fn no_deadlocks_since(before: i64) {
-    let new = server_deadlocks().await - before;
-    if new == 0 {
-        return;
-    }
-    let mut connection = connect(&server_url()).await;
-    let status = sqlx::raw_sql("SHOW ENGINE INNODB STATUS");
-    let row = status.fetch_one(&mut connection).await;
-    let text: Result<String, _> = row.and_then(|row| row.try_get_unchecked("Status"));
-    let text = text.unwrap_or_else(|error| error.to_string());
-    let last = text.split_once("LATEST DETECTED DEADLOCK");
-    let last = last.map_or("InnoDB has detected none", |(_, rest)| {
-        rest.split_once("\nTRANSACTIONS\n")
-            .map_or(rest, |(last, _)| last)
-    });
-    panic!("{new} deadlocks; the last one:\n{last}");
-}
-
-/// Starts this test program again as a worker process that runs the ignored test `name` only, with
-/// `variables` in its environment. Its standard output is piped.
-pub fn spawn_worker(name: &str, variables: &[(&str, String)]) -> Child {
-    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
-    command
-        .args([
-            name,
-            "--exact",
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    for (key, value) in variables {
-        command.env(key, value);
-    }
-    command.spawn().expect("starts a worker")
-}
-
 /// Sends a signal to a process.
 pub fn signal(process: &Child, signal: rustix::process::Signal) {
     let pid =
         rustix::process::Pid::from_raw(i32::try_from(process.id()).expect("a pid")).expect("a pid");
     rustix::process::kill_process(pid, signal).expect("signals");
+}
+
+/// Fails unless an error and its source say all of this.
+#[track_caller]
+pub fn assert_says(error: &Error, words: &[&str]) {
+    let mut message = error.to_string();
+    if let Some(source) = std::error::Error::source(error) {
+        message = format!("{message}: {source}");
+    }
+    for word in words {
+        assert!(message.contains(word), "{word:?} is not in: {message}");
+    }
+}
+
+/// The deadline of a lock by its row, as microseconds of the server's clock.
+pub async fn deadline(connection: &mut MySqlConnection, name: &str) -> i64 {
+    let sql = format!(
+        "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', deadline) FROM t_tag_lock \
+         WHERE lock_name = '{name}' AND kind = 1"
+    );
+    number(connection, &sql).await
+}
+
+/// Microseconds of the server's clock: now, and the lock's deadline.
+pub async fn times(connection: &mut MySqlConnection, name: &str) -> (i64, i64) {
+    let now = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+    (
+        number(connection, now).await,
+        deadline(connection, name).await,
+    )
 }
 
 /// Waits until `condition` holds; panics with `what` if it takes unreasonably long.

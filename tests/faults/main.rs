@@ -1,0 +1,29 @@
+//! Lost replies, killed connections, dropped futures, stopped and killed processes. Each test breaks only what is its own: its
+//! proxy, its connections, its processes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+#![allow(unreachable_pub, reason = "a test has no users")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cancellation;
+mod clocks;
+mod connection_faults;
+mod dropped_in;
+mod exactly_once;
+mod few_connections;
+mod interrupted;
+mod killed_connections;
+mod late_packets;
+mod lease_loss;
+mod panics;
+mod proxy;
+mod silence;
+mod stall;
+mod stopped_holder;

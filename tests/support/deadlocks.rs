@@ -1,0 +1,64 @@
+//! The deadlocks that the server has counted. They are those of all tests on it: the tests of a program that make some do
+//! not run beside those that count them.
+
+use sqlx::{Connection, Row};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::{connect, is_mariadb, number, server_url};
+
+static DEADLOCKS: RwLock<()> = RwLock::const_new(());
+
+/// How many deadlocks the server had counted at one time. As long as this exists, no test of this program makes any.
+#[must_use]
+pub struct Deadlocks {
+    before: i64,
+    _nobody_makes_any: RwLockReadGuard<'static, ()>,
+}
+
+/// The deadlocks that the server has counted since it started.
+pub async fn server_deadlocks() -> Deadlocks {
+    let guard = DEADLOCKS.read().await;
+    Deadlocks {
+        before: counted().await,
+        _nobody_makes_any: guard,
+    }
+}
+
+/// Waits until nobody counts deadlocks. For a test that makes some.
+pub async fn makes_deadlocks() -> RwLockWriteGuard<'static, ()> {
+    DEADLOCKS.write().await
+}
+
+/// How many deadlocks the server has counted since it started. Take differences.
+pub async fn counted() -> i64 {
+    let mut connection = connect(&server_url()).await;
+    let sql = if is_mariadb() {
+        "SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM information_schema.GLOBAL_STATUS \
+         WHERE VARIABLE_NAME = 'Innodb_deadlocks'"
+    } else {
+        "SELECT CAST(SUM(SUM_ERROR_RAISED) AS SIGNED) FROM \
+         performance_schema.events_errors_summary_global_by_error WHERE ERROR_NUMBER = 1213"
+    };
+    let count = number(&mut connection, sql).await;
+    let _ = connection.close().await;
+    count
+}
+
+/// Fails if the server has counted deadlocks since then, with what InnoDB says of the last one.
+pub async fn no_deadlocks_since(then: Deadlocks) {
+    let new = counted().await - then.before;
+    if new == 0 {
+        return;
+    }
+    let mut connection = connect(&server_url()).await;
+    let status = sqlx::raw_sql("SHOW ENGINE INNODB STATUS");
+    let row = status.fetch_one(&mut connection).await;
+    let text: Result<String, _> = row.and_then(|row| row.try_get_unchecked("Status"));
+    let text = text.unwrap_or_else(|error| error.to_string());
+    let last = text.split_once("LATEST DETECTED DEADLOCK");
+    let last = last.map_or("InnoDB has detected none", |(_, rest)| {
+        rest.split_once("\nTRANSACTIONS\n")
+            .map_or(rest, |(last, _)| last)
+    });
+    panic!("{new} deadlocks; the last one:\n{last}");
+}
