@@ -1,4 +1,4 @@
-//! README.md, torture/README.md, docs/*.md and docs/records/*.md: their links lead somewhere, what they name exists, and the README stays short. No server.
+//! README.md, CONTRIBUTING.md, torture/README.md, docs/*.md and docs/records/*.md: their links lead somewhere, what they name exists, and the README stays short. No server.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ const FOLDERS: [&str; 9] = [
     "torture/",
 ];
 
-/// The options of `cargo` that name a file, with the folder in which it is.
-const TARGETS: [(&str, &str); 3] = [
-    ("--example", "examples"),
-    ("--test", "tests"),
-    ("--bench", "benches"),
+/// The options of `cargo` that name a file, with the folders in which it may be.
+const TARGETS: [(&str, &[&str]); 3] = [
+    ("--example", &["examples", "benches/race/examples"]),
+    ("--test", &["tests", "cli/tests"]),
+    ("--bench", &["benches"]),
 ];
 
 /// The columns of tables whose words of code are files, with the folder in which they are.
@@ -132,7 +132,7 @@ fn pages() -> HashMap<PathBuf, Page> {
         .flat_map(Result::unwrap)
         .map(|file| file.unwrap().path())
         .filter(|path| path.extension().is_some_and(|it| it == "md"))
-        .chain(["README.md", "torture/README.md"].map(|file| root().join(file)))
+        .chain(["README.md", "CONTRIBUTING.md", "torture/README.md"].map(|file| root().join(file)))
         .map(|path| {
             let text = std::fs::read_to_string(&path).unwrap();
             (path.canonicalize().unwrap(), Page::read(&text))
@@ -227,7 +227,7 @@ fn links_and_pictures_work_in_the_crates_pages() {
     let mut faults = Vec::new();
     for file in pages().into_keys() {
         let is_page = of_the_crate.iter().any(|(page, _)| *page == file);
-        let is_apart = ["docs/releasing.md", "torture/README.md"]
+        let is_apart = ["CONTRIBUTING.md", "docs/releasing.md", "torture/README.md"]
             .iter()
             .any(|apart| file.ends_with(apart));
         if !is_page && !is_apart {
@@ -244,9 +244,6 @@ fn links_and_pictures_work_in_the_crates_pages() {
     }
     expect_none(faults);
 }
-
-/// Where the examples of the package `race` are.
-const RACE: &str = "benches/race/examples";
 
 /// `name` is a file of Rust in `folder`, or a folder with a `main.rs`.
 fn is_target(folder: &str, name: &str) -> bool {
@@ -278,14 +275,15 @@ fn files_that_are_named_exist() {
         }
         for code in &page.code {
             let words: Vec<&str> = code.split_whitespace().collect();
-            let of_the_race = words.windows(2).any(|pair| pair == ["-p", "race"]);
             for pair in words.windows(2) {
                 let named = TARGETS.iter().find(|(option, _)| *option == pair[0]);
                 // In capitals stands what a reader puts in.
-                let Some((_, folder)) = named else { continue };
-                let folder = if of_the_race { RACE } else { folder };
-                if pair[1] != "NAME" && !is_target(folder, pair[1]) {
-                    faults.push(wrong(file, &format!("{folder}/{} does not exist", pair[1])));
+                let Some((option, folders)) = named else {
+                    continue;
+                };
+                let exists = folders.iter().any(|folder| is_target(folder, pair[1]));
+                if pair[1] != "NAME" && !exists {
+                    faults.push(wrong(file, &format!("{option} {} does not exist", pair[1])));
                 }
             }
         }
@@ -322,7 +320,7 @@ fn the_pictures_of_the_crates_pages_are_the_documents() {
         }
         assert!(
             std::fs::read_to_string(&path).unwrap_or_default() == definition,
-            "docs/{picture} has changed: run TAG_LOCK_GOLDEN=write cargo test --test documents"
+            "docs/{picture} has changed: run TAG_LOCK_GOLDEN=write cargo test --test models documents::"
         );
     }
 }

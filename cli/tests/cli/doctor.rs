@@ -1,9 +1,9 @@
 //! `doctor`: a server that is fit, and what it says of one that is not.
 
-use crate::account::Account;
 use crate::report::{finding, level, problems};
 use crate::rig::{Ran, ran, run, tag_lock};
 use crate::server::TestDatabase;
+use crate::support::account::Account;
 use crate::support::{connect, is_mariadb, number, run as sql, server_url};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -233,7 +233,7 @@ async fn a_table_of_another_engine_is_a_problem() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_that_are_out_of_step_are_told() {
     let database = TestDatabase::new().await;
-    let clock = crate::wall_clock::Clock::here();
+    let clock = crate::support::wall_clock::Clock::here();
     for (step, told) in [
         (0, "the server's clock is "),
         (3_600, "ms behind this machine's"),

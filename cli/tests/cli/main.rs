@@ -6,22 +6,6 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "../../../tests/support/account.rs"]
-mod account;
-#[allow(dead_code, reason = "the library's tests use the rest")]
-#[path = "../../../tests/clusters/nodes.rs"]
-mod nodes;
-#[path = "../../../tests/support/mod.rs"]
-mod support;
-#[cfg(target_os = "linux")]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "written for the library's tests; these use a part of it"
-)]
-#[path = "../../../tests/support/wall_clock.rs"]
-mod wall_clock;
-
 mod clusters;
 mod counters;
 mod doctor;
@@ -29,6 +13,9 @@ mod globals;
 mod help;
 mod kinds;
 mod locks;
+#[allow(dead_code, reason = "the library's tests use the rest")]
+#[path = "../../../tests/clusters/nodes.rs"]
+mod nodes;
 mod processes;
 mod report;
 mod rig;
@@ -41,6 +28,8 @@ mod run_signals;
 mod screens;
 mod secrets;
 mod server;
+#[path = "../../../tests/support/mod.rs"]
+mod support;
 mod tables;
 #[cfg(target_os = "linux")]
 mod terminal;

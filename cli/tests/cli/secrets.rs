@@ -1,8 +1,8 @@
 //! No password is printed, whatever is wrong.
 
-use crate::account::Account;
 use crate::rig::{Ran, ran, tag_lock};
 use crate::server::TestDatabase;
+use crate::support::account::Account;
 use crate::support::server_url;
 
 const SECRET: &str = "hunter2secret";
