@@ -1,5 +1,5 @@
-//! Tests that change something which all tests share: the server, its settings and its counters, or this process. They run one
-//! after the other.
+//! Tests that restart the server, set its global variables, or measure: each holds `support::alone()`, so that one runs at a
+//! time.
 
 #![allow(
     clippy::unwrap_used,

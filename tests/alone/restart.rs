@@ -162,22 +162,25 @@ async fn lease_that_ends() {
     // By this client's own clock: nobody else says so.
     guard.lost().await;
     assert!(!guard.is_held());
-    for error in [
-        impatient.inspect("job").await.unwrap_err(),
-        LockClient::connect(&database.url).await.unwrap_err(),
-    ] {
-        assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
-    }
     let (n, first, second) = (
         impatient.counter("n"),
         impatient.lock("other"),
         impatient.lock("another"),
     );
-    let failed = tokio::join!(n.add(1), first.acquire(), second.try_acquire());
+    let (seen, connected, added, acquired, tried) = tokio::join!(
+        impatient.inspect("job"),
+        LockClient::connect(&database.url),
+        n.add(1),
+        first.acquire(),
+        second.try_acquire()
+    );
+    for error in [seen.unwrap_err(), connected.unwrap_err()] {
+        assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    }
     for error in [
-        failed.0.unwrap_err(),
-        failed.1.unwrap_err(),
-        failed.2.unwrap_err(),
+        added.unwrap_err(),
+        acquired.unwrap_err(),
+        tried.unwrap_err(),
     ] {
         // Unknown if it went into a connection that ended only then.
         assert!(

@@ -11,6 +11,7 @@ use sqlx::mysql::MySqlConnection;
 use tag_lock::{Error, LockClient, LockGuard};
 use tokio::task::JoinSet;
 
+use crate::support::lateness::with_ttl;
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::{TestDatabase, connected, is_batch, number, patient, run};
 
@@ -111,12 +112,16 @@ async fn a_crowded_name_whose_stripe_is_held_costs_no_lease_on_that_stripe() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_create_names_cost_others_no_lease() {
+    with_ttl(TTL, create_names_beside_leases).await;
+}
+
+async fn create_names_beside_leases(ttl: Duration) {
     let database = TestDatabase::new().await;
     let holder = client(&database, 2).await;
     let names: Vec<String> = (0..50).map(|number| format!("held {number}")).collect();
     let held = names
         .iter()
-        .map(|name| holder.lock(name).ttl(TTL).acquire());
+        .map(|name| holder.lock(name).ttl(ttl).acquire());
     let guards: Vec<_> = join_all(held)
         .await
         .into_iter()

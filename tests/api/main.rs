@@ -1,5 +1,5 @@
-//! What users see of locks, counters, jobs, elections, inspection and the rest. No test here disturbs its neighbours: each has a
-//! database of its own.
+//! The interface, call by call: locks, counters, jobs, elections, inspection and the rest. The tests run side by side, each
+//! with a database of its own.
 
 #![allow(
     clippy::unwrap_used,

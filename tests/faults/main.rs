@@ -1,5 +1,5 @@
-//! Lost replies, killed connections, dropped futures, stopped and killed processes. Each test breaks only what is its own: its
-//! proxy, its connections, its processes.
+//! Lost replies, killed connections, dropped futures, stopped and killed processes. The tests run side by side: each breaks
+//! only its own proxy, connections and processes.
 
 #![allow(
     clippy::unwrap_used,

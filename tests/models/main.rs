@@ -1,4 +1,4 @@
-//! What needs no server: models, documents and scripts.
+//! Tests that need no server: of models, documents and scripts.
 
 #![allow(
     clippy::unwrap_used,

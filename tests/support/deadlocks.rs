@@ -1,5 +1,5 @@
-//! The deadlocks that the server has counted. They are those of all tests on it: the tests of a program that make some do
-//! not run beside those that count them.
+//! The server's deadlock counter. It counts the deadlocks of all tests on the server: a test that causes deadlocks does not
+//! run beside one that reads the counter.
 
 use sqlx::{Connection, Row};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -8,11 +8,11 @@ use super::{connect, is_mariadb, number, server_url};
 
 static DEADLOCKS: RwLock<()> = RwLock::const_new(());
 
-/// How many deadlocks the server had counted at one time. As long as this exists, no test of this program makes any.
+/// The server's deadlock counter at one time. While this exists, no other test of this program causes a deadlock.
 #[must_use]
 pub struct Deadlocks {
     before: i64,
-    _nobody_makes_any: RwLockReadGuard<'static, ()>,
+    _no_deadlocks: RwLockReadGuard<'static, ()>,
 }
 
 /// The deadlocks that the server has counted since it started.
@@ -20,11 +20,11 @@ pub async fn server_deadlocks() -> Deadlocks {
     let guard = DEADLOCKS.read().await;
     Deadlocks {
         before: counted().await,
-        _nobody_makes_any: guard,
+        _no_deadlocks: guard,
     }
 }
 
-/// Waits until nobody counts deadlocks. For a test that makes some.
+/// For a test that causes deadlocks: waits until no other test reads the counter.
 pub async fn makes_deadlocks() -> RwLockWriteGuard<'static, ()> {
     DEADLOCKS.write().await
 }

@@ -1,6 +1,4 @@
 //! Load that keeps books: every acknowledged change is written down, and the database has to agree.
-//!
-//! Included by its path, where a test wants it.
 
 #![allow(
     dead_code,
